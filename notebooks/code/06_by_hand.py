@@ -20,8 +20,8 @@ torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # rounding changes no printed digit
 
 comm = MPI.COMM_WORLD
-arrays = np.load(Path(__file__).with_name("data") / "digits.npz")
-digits = {name: torch.from_numpy(array) for name, array in arrays.items()}
+arrays = np.load(Path(__file__).with_name("data") / "digits.npz").items()
+digits = {name: torch.from_numpy(array) for name, array in arrays}
 images, new_images = digits["train_images"].flatten(1) / 16, digits["test_images"].flatten(1) / 16
 labels, new_labels = digits["train_labels"].long(), digits["test_labels"].long()
 draw = np.random.default_rng(0)  # all ranks draw equal batches
@@ -45,7 +45,7 @@ def train(team, rate, cut=np.array_split):
         optimizer.step()
         losses.append(team.allreduce(loss.item()))  # 5 add their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
-    if comm.rank == 0:  # in COMM_SELF, every rank is 0
+    if comm.rank == 0:  # in COMM_SELF, every team.rank is 0
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 

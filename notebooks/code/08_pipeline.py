@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)
-torch.set_default_dtype(torch.float64)  # so that rounding hides no mistake
+torch.set_default_dtype(torch.float64)  # rounding hides no mistake
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
@@ -29,7 +29,7 @@ labels = torch.from_numpy(digits["train_labels"]).long()
 
 # %%
 def cut(team):
-    torch.manual_seed(0)  # all layers are built here: any cut starts with equal weights
+    torch.manual_seed(0)  # each rank builds all layers: any cut starts with equal weights
     layers = [x for size in pairwise([64, *7 * [128], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
     return nn.Sequential(*np.array_split(layers, team.size)[team.rank])
 

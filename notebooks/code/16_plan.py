@@ -52,8 +52,8 @@ def step(
     # all-reduce gradients once per step; ZeRO-3 gathers weights twice, scatters gradients, per micro-batch
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
-    # ZeRO-3 sends during all computing; others during the last backward, 2/3 of its time (ZeRO-1 sends
-    # half of it during the next forward)
+    # ZeRO-3 sends during all computing; others in the last micro-batch's backward, 2/3 of its time
+    # (ZeRO-1: half of their bytes in the next forward)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed

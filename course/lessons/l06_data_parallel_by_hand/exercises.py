@@ -286,9 +286,9 @@ NO_BROADCAST = Question(
         Option(
             "the replicas stay different, and the training goes on",
             reply="All take equal steps, so with plain SGD they stay as far apart as they started (weight "
-            "decay brings them together, slowly), and each sum mixes different networks' gradients. "
-            "Comparing the weights shows it. (After a restart, the optimizer's state, such as momentum, "
-            "must be equal, too: `broadcast_optimizer` sends it.)",
+            "decay brings them together, slowly), and each sum mixes different networks' gradients. In "
+            "section 2, four ranks would end at 0.61, not 0.40. (After a restart, the optimizer's state, "
+            "such as momentum, must be equal, too: `course_lib` has `broadcast_optimizer`.)",
             right=True,
         ),
         Option(

@@ -54,15 +54,15 @@ torch.set_num_threads(1)  # one thread per rank
 torch.set_default_dtype(torch.float64)  # rounding changes no printed digit
 
 comm = MPI.COMM_WORLD
-arrays = np.load(Path(__file__).with_name("data") / "digits.npz")
-digits = {name: torch.from_numpy(array) for name, array in arrays.items()}
+arrays = np.load(Path(__file__).with_name("data") / "digits.npz").items()
+digits = {name: torch.from_numpy(array) for name, array in arrays}
 images, new_images = digits["train_images"].flatten(1) / 16, digits["test_images"].flatten(1) / 16
 labels, new_labels = digits["train_labels"].long(), digits["test_labels"].long()
 draw = np.random.default_rng(0)  # all ranks draw equal batches
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# Five numbered lines make the usual loop parallel. `team` is a communicator; cells below define three functions.
+# Five numbered lines make the usual loop parallel. `team` is a communicator; cells below define the unknown functions.
 
 
 # %%
@@ -83,18 +83,18 @@ def train(team, rate, cut=np.array_split):
         optimizer.step()
         losses.append(team.allreduce(loss.item()))  # 5 add their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
-    if comm.rank == 0:  # in COMM_SELF, every rank is 0
+    if comm.rank == 0:  # in COMM_SELF, every team.rank is 0
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 
 # %% [markdown] tags=["subslide"]
-# `numbers` returns a tensor's memory as an array that MPI can overwrite:
+# `numbers` returns a tensor's memory as an array that MPI can overwrite (`flatten` may copy):
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
 
 # %% [markdown]
-# `Bcast` copies rank 0's array into the arrays of all ranks:
+# `Bcast` copies rank 0's array to all ranks:
 
 # %% tags=["source: course_lib.parallel.data_parallel:broadcast_weights"]
 # %%px --save 06_by_hand.py
@@ -106,7 +106,7 @@ def train(team, rate, cut=np.array_split):
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# For now, `share_of_loss` is the mean over this rank's images. First, each rank trains alone on whole batches. Then all four share them.
+# For now, `share_of_loss` is the mean over this rank's images. First, each rank trains alone on whole batches. Then the four shard them.
 #
 # **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
 
@@ -147,7 +147,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # Lines 4 and 5 add, so line 3 needs a *share* of the loss. For three ranks, would a third of each rank's *mean* do?
 #
 # **Vote:** they hold 2, 2 and 124 of the 128 images. How many of the new images are right: (a) 85 %, as before, (b) about 70 %, (c) about 10 %?
-# (`Create_group` makes a communicator without rank 3; `Split` would wait for it.)
+# (Rank 3 sits out: `Create_group` does not wait, as `Split` would.)
 
 # %%
 # %%px --targets 0:3
@@ -164,7 +164,7 @@ train(team, rate=0.4, cut=lambda batch, _: np.split(batch, [2, 4]))  # before im
 # <details><summary>Open after the run</summary>
 #
 # (b). Four images count twice as much as the other 124 together. No error appears, and the first loss is nearly right. (With equal shards,
-# a third *is* right.) Until 2025, Hugging Face's Trainer by default erred like this (lesson 13).
+# a third *is* right.) Until 2025, Hugging Face's Trainer made this mistake by default (lesson 13).
 #
 # </details>
 
@@ -175,14 +175,14 @@ train(team, rate=0.4, cut=lambda batch, _: np.split(batch, [2, 4]))  # before im
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# **Wager:** with your shares, can any two sorted cuts move a decimal of 0.400933? (`[0, 0]` leaves two ranks without images.)
+# **Wager:** with your shares, can two sorted cuts from 0 to 128 move a decimal of 0.400933? (`[0, 0]` empties two shards.)
 
 # %%
 # %%px --targets 0:3
 train(team, rate=0.4, cut=lambda batch, _: np.split(batch, [0, 0]))  # your cuts
 
 # %% [markdown]
-# All four train, then your saved program on two:
+# All four train, then your saved program runs on two:
 
 # %%
 # %%px --save 06_by_hand.py
@@ -195,8 +195,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# Rank 0 secretly draws, once, which ranks sleep 30, 20, 10 and 0 ms before each of 60 gradient sums. Each rank adds up its time
-# in these sums. **Predict:** does the sleep cost about 0.9 s (15 ms per step, the mean) or 1.8 s?
+# Rank 0 secretly draws, once, which rank sleeps 30, 20, 10 or 0 ms before each of 60 gradient sums. Each rank clocks
+# these sums. **Predict:** does the sleep cost about 0.9 s (15 ms per step, the mean) or 1.8 s?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -240,7 +240,7 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 #  0 ms     ░░░░░░░░░░░░░░░░
 # ```
 #
-# 1.8 s: in every step, all wait for the slowest rank, the **straggler**. So *it* has the shortest time in the sums. 0.6 s less waiting is 60 times 10 ms more sleep.
+# 1.8 s: in every step, all wait for the slowest rank, the **straggler**. So *it* has the shortest time in the sums. 10 ms more sleep per step means 0.6 s less waiting.
 #
 # </details>
 
@@ -249,27 +249,26 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 #
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | Both average gradients over n data-parallel ranks (line 4 adds): call `(n * share).backward()` |
-# | lines 1, 4 | Delete 4: both do it during backward. Clip gradients afterwards. DDP (lesson 07) does 1, too; FSDP (lesson 11) does not |
-# | line 2 | More GPUs need a larger batch: retune the rate (lesson 05) |
-# | line 5 | `.item()` waits for the GPU: run it every 100 steps, on *all* ranks |
-# | straggler | NCCL calls return unfinished: use a profiler. In each step, the late GPU has the shortest collectives |
+# | line 3 | Both average gradients over n data-parallel ranks (line 4 adds): call `(n * loss).backward()` |
+# | lines 1, 4 | Delete 4: both do it during backward. Clip gradients afterwards. DDP (lesson 07) also does 1; with FSDP (lesson 11), seed weights equally |
+# | line 5 | `.item()` waits for the GPU: every 100 steps, run it on *all* ranks |
+# | straggler | NCCL calls return early: use a profiler. Per step, the late GPU spends the least time in collectives |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Start with equal weights. Divide a shard's *sum* of losses by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
-#   Exceptions: layers or losses that mix samples (**batch norm**: lesson 07) or are random (**dropout**). Seed dropout by rank, batches with *one* seed.
+#   Exceptions: layers or losses that mix samples (**batch norm**: lesson 07) or are random (**dropout**). Seed dropout by data-parallel rank, batches with *one* seed.
 # - In an all-reduce, the rank that arrives last waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # On eight ranks, a network gets nine fewer of 297 images right than on one. What do you look at
-# first? (a) Five more seeds of both, (b) loss and gradients of the first step of both?
+# first? (a) Five more seeds, (b) loss and gradients of the first step?
 #
-# <details><summary>What to listen for</summary>(b), without dropout: one step is cheap. A factor of eight means a wrong division; a small gap means
-# different weights (line 1), unequal shards, different images or batch norm. If all agree, compare later steps. In float32, rounding alone can separate long runs: then take (a).</details>
+# <details><summary>What to listen for</summary>(b), dropout off: it is cheap. A factor of eight means a wrong division; a small gap,
+# different weights (line 1), unequal shards, different images or batch norm. If only float32 rounding separates the runs, take (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -339,15 +338,18 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # %%px
 
 # %% [markdown]
-# Does it help a real network with six layers? A step takes 12 all-reduces (*messages*, for short), for a weight and a bias per layer. We choose the delay so that
-# the 12 messages together take as long as backward: about 2/3 of a step's computing.
+# Does it help a real network? Ours now has six layers, so a step takes 12 all-reduces (*messages*, for short): each layer has a weight and a bias.
 #
-# Only ranks 0 and 1 take part, so that each has a core of its own. Both
-# use the same images: only time counts.
+# Let computing take 1. On this link, each message costs 0.3, and all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides a part, but
+# the 12 fixed costs remain. So libraries collect gradients in **buckets**, and send a bucket as one message. The **fusion threshold** limits a bucket's bytes. `GradientBuckets` of `course_lib` does this,
+# with overlap.
+#
+# **Predict** the fastest: 12 messages with overlap, 4, or a single one? (Only ranks 0 and 1 take part, so that each has a core. Both use the same images: only time counts.)
 
 # %%
 # %%px --targets 0:2
 from course_lib.measure import measure, timed
+from course_lib.parallel.gradient_buckets import GradientBuckets
 
 pair = comm.Create_group(comm.group.Incl([0, 1]))
 
@@ -364,40 +366,39 @@ def compute(model):
 
 
 plain = deep()
+once = timed(pair, lambda: compute(plain), repeat=40)
+nbytes = sum(parameter.nbytes for parameter in plain.parameters())
 
 # %% [markdown]
-# We time three kinds of steps: *compute*; *compute, then send* (after backward); and *overlap*. **Predict:** which part of the messages' time does overlap hide? (A bar is the
-# median of several runs; its thin line runs from the fastest to the slowest.)
+# We time five kinds of steps. (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
 
 # %%
-# %%px --targets 0:2
-once = timed(pair, lambda: compute(plain), repeat=40)
-link = slow_messages(pair, once * 2 / 3 / 12)
-hooked = deep()
+# %%px --targets 0:2 --timeout 100
+link = slow_messages(pair, seconds=0.3 * once, gbit_per_s=8e-9 * nbytes / (0.5 * once))
+hooked, four, single = deep(), deep(), deep()
 wait = sum_when_ready(link, hooked)
+fused = GradientBuckets(link, four, bucket_bytes=2**20)
+whole = GradientBuckets(link, single, bucket_bytes=2**24)
 ways = {
-    "compute": lambda: compute(plain),
-    "compute, then send": lambda: (compute(plain), sum_gradients(link, plain)),
-    "overlap": lambda: (compute(hooked), wait()),
+    "none": lambda: compute(plain),
+    "12 after backward": lambda: (compute(plain), sum_gradients(link, plain)),
+    "12, overlap": lambda: (compute(hooked), wait()),
+    f"{len(fused.buckets)}, overlap": lambda: (compute(four), fused.wait()),
+    f"{len(whole.buckets)}, overlap": lambda: (compute(single), whole.wait()),
 }
-rows = measure(pair, ways)
+rows = measure(pair, ways, repeat=5, by="messages")
 
 # %% tags=["nbval-ignore-output"]
-show(cluster[0]["rows"], x="way", y="time of a step")
+show(cluster[0]["rows"], x="messages", y="time of a step")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The hidden part is (bar 2 − bar 3) / (bar 2 − bar 1): most of it, if each rank has a core and nothing else runs. Which messages are not hidden?
+# One message is fastest, although overlap hides nothing of it: 1 + 0.3 + 0.5 = 1.8. Messages start after forward, at 1/3, and travel one at a time. So twelve need about 1/3 + 12 · 0.3 + 0.5 = 4.4.
+# Four need about 2/3 + 4 · 0.3 + 0.5 = 2.4: their first bucket is full halfway through backward.
 #
-# ```
-# backward   … 33333333 22222222 1               each digit is a layer
-# messages   … 444444   333333   222222111111
-#                                  not hidden
-# ```
-#
-# Backward of layer 1 is short (64 inputs; images need no gradient). It ends while layer 2's gradients travel. So at least three of the 12 messages
-# are not hidden: a hidden part above 3/4 is noise.
+# With a smaller fixed cost and slower bytes, a few large buckets beat one, because overlap hides more. In a ring, more ranks raise the fixed cost: use larger buckets. By default, PyTorch's DDP (lesson 07) closes its
+# first bucket at 1 MiB and the others at 25 MiB, from its second step on. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # Our delay is a sleep. On a real link, overlap may hide less: many MPI libraries make **progress** (move bytes) only inside MPI calls, and backward makes few.
 # NCCL makes progress by itself, but its kernels occupy a part of the GPU.
@@ -407,48 +408,6 @@ show(cluster[0]["rows"], x="way", y="time of a step")
 # Overlap brings a new way to be wrong:
 
 # %% tags=["exercise: 06.2"]
-
-# %% [markdown]
-# More messages overlap better, but each has a fixed cost. Libraries collect gradients in **buckets** and send a bucket as one message. The **fusion threshold**
-# limits a bucket's bytes; a larger gradient gets a bucket of its own. `GradientBuckets` of `course_lib` does this, with overlap.
-#
-# Let computing take 1. On this link, each message takes 0.3, and a step's bytes together take 0.5. **Predict** the fastest: 12, 4 or 1 messages per step? (A single message starts
-# only when backward is over.)
-
-# %%
-# %%px --targets 0:2 --timeout 100
-from course_lib.parallel.gradient_buckets import GradientBuckets
-
-once = timed(pair, lambda: compute(plain), repeat=40)
-nbytes = sum(parameter.nbytes for parameter in plain.parameters())
-slow = slow_messages(pair, seconds=0.3 * once, gbit_per_s=8e-9 * nbytes / (0.5 * once))
-
-
-def bucketed(threshold):
-    """Return the number of buckets of a new network, and a function that takes a step with it."""
-    model = deep()
-    buckets = GradientBuckets(slow, model, bucket_bytes=threshold)
-    return len(buckets.buckets), lambda: (compute(model), buckets.wait())
-
-
-steps = {"no sending": lambda: compute(plain)}
-for threshold in (2**14, 2**20, 2**24):  # bytes
-    messages, step = bucketed(threshold)
-    steps[str(messages)] = step
-bucket_rows = measure(pair, steps, repeat=5, by="messages per step")
-
-# %% tags=["nbval-ignore-output"]
-show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# One message is fastest, although overlap hides nothing: the step takes about 1 + 0.3 + 0.5 = 1.8. Messages start after forward, at 1/3, and travel one at a time. So twelve need about 1/3 + 12 · 0.3 + 0.5 = 4.4, and four about 2/3 + 4 · 0.3 + 0.5 = 2.4: their first bucket is full halfway through backward.
-#
-# If messages cost less and bytes more, a few large buckets beat one: overlap then hides more. In a ring, more ranks raise the fixed cost: use larger buckets. By default, PyTorch's DDP (lesson 07) sends one
-# bucket in its first step. Then it closes the first at 1 MiB and the others at 25 MiB. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
-#
-# </details>
 
 # %% [markdown]
 # ### What if one rank kept the weights?
@@ -464,8 +423,8 @@ show(cluster[0]["bucket_rows"], x="messages per step", y="time of a step")
 #                  shard 1   shard 2   shard 3
 # ```
 #
-# A *synchronous* server waits for a gradient from every worker, and then updates once. With section 2's shares, it trains as an all-reduce does, up to rounding. But with n workers, a single server
-# receives n gradients and sends n copies of the weights per step (so real systems split the weights over several servers). In a ring all-reduce, each rank sends less than twice the bytes of its gradients, in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
+# A *synchronous* server waits for a gradient from every worker, and then updates once. With section 2's shares, this equals training with an all-reduce, up to rounding. But with n workers, a single server
+# receives n gradients and sends n copies of the weights per step (so real systems split the weights over several servers). In a ring all-reduce, each rank sends fewer bytes than two gradients, for any n, in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. Is that free? While one worker computes, the others' gradients
 # change the weights. So its own gradient arrives **stale**: **staleness** is the number of updates since the worker fetched the weights.
@@ -511,7 +470,7 @@ outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["s
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Among n equal workers, staleness is about n − 1, here 2. While a worker that takes k times as long computes one gradient, each of the n − 1 others makes k updates: its staleness is
+# Among n equal workers, staleness is about n − 1, here 2. If one worker takes k times as long per gradient, each of the n − 1 others makes k updates meanwhile: its staleness is
 # about k · (n − 1). This holds while the server keeps up. (Here k is about 9, because workers also compute and send.) So 19 equal workers have a staleness of 18, too.
 #
 # </details>
@@ -542,7 +501,7 @@ for staleness in (0, 2, 18):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# At this rate, 2 updates late cost little. At 18, the network calls all 297 images the same digit: each update corrects errors that earlier updates have already corrected, so the
+# At this rate, a staleness of 2 costs little. At 18, the network calls all 297 images the same digit: each update corrects errors that earlier updates have already corrected, so the
 # weights overshoot.
 #
 # </details>
@@ -556,10 +515,10 @@ train_late(18, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 0.03 does: 80.5 %. (0.05 does not.) Was asynchrony worth it? While 19 asynchronous workers send 240 gradients, 19 *synchronous* ones could take 240 / 19 ≈ 13 steps, if none is late and sending is free. With all 1,500 images in each (79 per worker) and a
+# 0.03 gives 80.5 %; 0.05, only 69 %. Was asynchrony worth it? While 19 asynchronous workers send 240 gradients, 19 *synchronous* ones could take 240 / 19 ≈ 13 steps, if none is late and sending is free. If each step uses all 1,500 images (79 per worker) at a
 # rate of 0.8, they reach 84 % (we ran it).
 #
-# The order of arrival also differs from run to run, and so do the results. For both reasons, large networks are almost always pre-trained synchronously today. Servers
+# Stale gradients need a smaller rate, and the order of arrival makes every run different. So large networks are almost always pre-trained synchronously today. Servers
 # live on in some recommenders whose embedding tables are too large for one machine.
 #
 # </details>

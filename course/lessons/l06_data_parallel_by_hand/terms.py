@@ -23,13 +23,15 @@ TERMS = (
     ),
     Term(
         "straggler",
-        "A rank that is later than the others, step after step, without any error; all others wait for it.",
+        "A rank that is later than the others, step after step, without any error; in synchronous training, "
+        "all wait for it.",
         forms=r"stragglers?",
     ),
     Term("overlap", "Communication that runs while the rank computes.", forms=""),
     Term(
         "batch norm",
-        "A layer that shifts and scales each feature by its mean and spread over the samples at hand.",
+        "A layer that, in training, shifts and scales each feature by its mean and spread over the samples "
+        "at hand.",
         forms="",
     ),
     Term("tensor fusion", "Putting several small tensors into one message."),

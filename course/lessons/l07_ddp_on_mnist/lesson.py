@@ -39,7 +39,7 @@
 #
 # PyTorch's **DistributedDataParallel** (**DDP**) does some of these. Which are still yours?
 #
-# DDP needs a **process group**, PyTorch's communicator. Skim the second cell: it makes one, under `mpiexec` or PyTorch's launcher, `torchrun`.
+# DDP needs a **process group**, PyTorch's communicator. Skim the second cell, which makes one under `mpiexec` or `torchrun`, PyTorch's launcher.
 
 # %%
 # %%px --save 07_ddp.py
@@ -121,7 +121,7 @@ outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# DDP all-reduces gradients in buckets while `backward` still computes (lesson 06), and **averages** them.
+# DDP all-reduces gradients while `backward` still computes, and **averages** them.
 #
 # Lesson 06 *added* them. DDP also divides by the number of ranks, so line 3 becomes the mean over a rank's shard. With equal shards, the average is the whole batch's gradient.
 #
@@ -130,7 +130,7 @@ outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="(
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
 #
-# DDP leaves line 2 to you: without a sampler, each rank reads all images. A **DistributedSampler** lists the indices of the images that a rank reads.
+# DDP leaves line 2 to you: without a sampler, each rank reads all images. A **DistributedSampler** lists the indices of this rank's images: the process group knows the rank.
 #
 # **Vote:** of ten images, do four ranks get (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out? (Remember: every step all-reduces.)
 
@@ -144,7 +144,7 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b) is the default, and `drop_last=True` gives (c). With (a) and one image per step, the third all-reduce of ranks 0 and 1 would wait for the others. (A test must not count images twice.)
+# (b) is the default, and `drop_last=True` gives (c). With (a) and one image per step, only ranks 0 and 1 would start a third all-reduce, and wait. (In a test, two images would count twice.)
 #
 # All ranks shuffle with one seed. Each takes every fourth image:
 #
@@ -219,7 +219,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One and three: each step averages over the same images as on four. Eight do not divide 1,500, so the sampler repeats four images. (Batch norm or dropout makes runs differ. So does float32: here in the last decimals, in long training more.)
+# One and three: each step averages over the same images as on four. Eight cannot share 1,500 equally, so the sampler repeats four images. (Batch norm or dropout makes runs differ. So does float32: here in the last decimals, in long training more.)
 #
 # </details>
 #
@@ -260,7 +260,7 @@ main(120, lr=0.2, epochs=5)
 # 120 images      0.468   0.376   0.385   0.480   0.575
 # ```
 #
-# A larger batch needs a larger rate, and this closes most of the gap. (At 0.05, 480 images reach 0.467 after 16 epochs: 64 steps.) A comparison is fair only if *both* sides are tuned, on images outside the test (ours were the test's).
+# The best rate rises from 0.1 to 0.3 (the rule: 0.4), which closes most of the gap. (At 0.05, 480 images reach 0.467 after 16 epochs: 64 steps.) Tune *both* sides before you compare, on images outside the test (we used the test's).
 #
 # </details>
 
@@ -278,7 +278,7 @@ main(120, lr=0.2, epochs=5)
 # images, labels = images.float().cuda(), labels.cuda() # the test's, too (if too large: each batch)
 # ```
 #
-# The loss will be nearby, not the same: fewer steps, other first weights (float32), 36 images repeated. (Two images per GPU only show that it runs.)
+# The loss will be close, not equal: fewer steps, different first weights (float32), 36 repeated images. (Two images per GPU only test the launch.)
 #
 # The **backend** moves the bytes: Gloo between CPUs, NCCL between NVIDIA's GPUs.
 #
@@ -359,7 +359,7 @@ draw_errors(
 #
 # **Vote:** which micro-batches belong inside: (a) all four, (b) all but the last, (c) all but the first?
 #
-# We count the bytes of gradients with a **communication hook**: a function that DDP calls with each **bucket** of gradients, in place of its own all-reduce:
+# We count the bytes of gradients with a **communication hook**: a function that DDP calls with each **bucket** (gradients sent together), in place of its own all-reduce:
 
 # %%
 # %%px

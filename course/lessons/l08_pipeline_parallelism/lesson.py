@@ -52,7 +52,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)
-torch.set_default_dtype(torch.float64)  # so that rounding hides no mistake
+torch.set_default_dtype(torch.float64)  # rounding hides no mistake
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
@@ -63,7 +63,7 @@ labels = torch.from_numpy(digits["train_labels"]).long()
 # %%
 # %%px --save 08_pipeline.py
 def cut(team):
-    torch.manual_seed(0)  # all layers are built here: any cut starts with equal weights
+    torch.manual_seed(0)  # each rank builds all layers: any cut starts with equal weights
     layers = [x for size in pairwise([64, *7 * [128], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
     return nn.Sequential(*np.array_split(layers, team.size)[team.rank])
 
@@ -120,15 +120,15 @@ if __name__ == "__main__" and (loss := train(comm, steps=40)):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Each layer does the same arithmetic in the same order. (Batch norm changes nothing if m is the same. Dropout
-# does: ranks draw their own random numbers.)
+# (a). Each layer does the same arithmetic in the same order. (Also with batch norm, if m is the same. Not with dropout:
+# ranks draw their own random numbers.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Is it faster?
 #
-# We time a step of 1 to 16 micro-batches of 512 images: first one rank has all layers, then two ranks have half of them each.
+# We time `train` (one step) with 1 to 16 micro-batches of 512 images: first one rank has all layers, then two ranks have half of them each.
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
@@ -137,7 +137,7 @@ predict("One micro-batch: how many times as fast are two ranks?", None)
 # %%px --targets 0:2 --timeout 300
 from collections import defaultdict
 
-from course_lib.measure import timed
+from course_lib.measure import timed  # seconds on the slowest rank
 
 pair = comm.Create_group(comm.group.Incl([0, 1]))
 alone, both, speed = defaultdict(list), defaultdict(list), {}
@@ -171,7 +171,7 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 draw_schedules(4, cluster[0]["gpipe"])
 
 # %% [markdown]
-# A rank is idle in its white slots, the **bubble**: 9 per rank.
+# Each rank is idle in 9 white slots, the **bubble**.
 # **Vote:** with 16 micro-batches, does each rank have (a) fewer, (b) 9, (c) more?
 
 # %%
@@ -190,14 +190,14 @@ draw_schedules(16, cluster[0]["gpipe"])
 # speed-up over one rank   4 · 48 / 57 = 3.4            p · m / (m + p − 1)
 # ```
 #
-# The dashed curve is the last formula for p = 2. Real steps are slower: it assumes equal stages, free messages, and cores that do not slow each other.
+# The dashed curve is the last formula for p = 2. Most real steps are slower: it assumes equal stages, free messages, and cores that do not slow each other.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# Why not take many micro-batches of 512? The batch grows, and GPipe keeps activations until backward. Per micro-batch, on rank 1 of 2:
+# Why not take many micro-batches of 512? The batch grows, and GPipe keeps activations until backward. Per micro-batch, on the last of two ranks:
 #
 # ```
 # input of the stage       512 images · 128 numbers · 8 bytes    0.5 MiB
@@ -209,7 +209,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 
 # %%
 from course_lib.effects import (
-    runs_within,  # True if `train` ends with 64 MiB per rank; `first` is unlimited
+    runs_within,  # True if 64 more MiB per rank are enough, after an unlimited `first`
 )
 
 runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train(comm)")
@@ -217,11 +217,11 @@ runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On paper, 64 / 2.75 = 23. Fewer fit (which is the largest number?): a rank also holds weights, gradients and the loss's activations.
+# On paper, 64 / 2.75 = 23. Fewer fit, because a rank also holds weights, gradients and the loss's activations. Which is the largest number?
 #
 # </details>
 #
-# What if each backward came right after its forward? Then a rank keeps only one micro-batch. **Predict:** how many slots do 8 micro-batches take on four ranks? (GPipe: 33.)
+# What if each backward comes right after its forward? Then a rank keeps only one micro-batch. **Predict:** how many slots do 8 micro-batches take on four ranks? (GPipe: 33.)
 
 
 # %%
@@ -266,8 +266,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # 6 slots     then ranks 2, 1 and 0 run their last backward, one after the other
 # ```
 #
-# With free messages, 1F1B takes as long as GPipe. After four forwards, rank 0 runs a backward before each
-# forward, so it keeps at most 4 micro-batches instead of m.
+# After four forwards, rank 0 runs a backward before each forward, so it keeps at most 4 micro-batches instead of m.
 #
 # </details>
 
@@ -283,14 +282,14 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # ## Key points
 #
 # - GPipe and 1F1B idle for (p−1)/(m+p−1) of a step, with one equal stage per rank and free messages.
-# - Without recomputing, GPipe keeps the activations of all m micro-batches, so of the whole batch. 1F1B keeps at most p on rank 0, and 1 on the last rank.
+# - Without recomputing, GPipe keeps the activations of all m micro-batches, the whole batch. 1F1B keeps at most p on rank 0, and 1 on the last rank.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # What reduces these 7/23 most: (a) 1F1B instead of GPipe, (b) 16 pipelines of 4 GPUs, (c) micro-batches of half the size?
 #
-# <details><summary>What to listen for</summary>(c) gives 7/39, if a micro-batch has two samples or more, but GPUs compute small ones less efficiently. (b) gives 3/11 (m = 8), with twice as many layers per GPU. (a) saves only memory.</details>
+# <details><summary>What to listen for</summary>(c) gives 7/39 (if a micro-batch has two samples or more), but GPUs compute small ones less efficiently. (b) gives 3/11 (m = 8), with twice as many layers per GPU. (a) saves only memory.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -320,7 +319,7 @@ batch = np.random.default_rng(0).integers(len(images), size=(8, 512))
 parts = [(images[row], labels[row]) for row in batch]
 
 
-def kept(schedule, wrap=nn.Sequential):
+def kept(schedule, wrap=nn.Sequential):  # nn.Sequential changes nothing
     stage = cut(comm)
     with SavedBytes(stage) as counter:
         run_stage(comm, wrap(stage), schedule(comm.rank, 4, 8), parts, F.cross_entropy, 128)
@@ -410,7 +409,7 @@ if comm.rank == 0:
 #
 # So stages should take equal *time*. But when you cut, you do not know the times yet. What is the better guess: the weights of each layer, or its operations?
 #
-# We try both on five convolutions that are followed by linear layers. `split_layers` makes the more expensive of two stages as cheap as possible. **Predict:** if it
+# We try both on five convolutions and two linear layers. `split_layers` makes the more expensive of two stages as cheap as possible. **Predict:** if it
 # counts weights, what share of the operations does the first stage get?
 
 # %%
@@ -433,7 +432,7 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # uses each weight once per image. The second rank would be idle nearly all the time.
 #
 # Operations, too, are only a first guess. When your pipeline runs, time its stages on your GPUs, and move a layer from a slow stage to a faster one that has memory for it. (With 1F1B, early
-# stages have the least.)
+# stages have the least left.)
 #
 # </details>
 #

@@ -27,7 +27,7 @@
 # A slide of tissue can have 100,000 × 100,000 pixels. Eight feature maps of this size take 320 GB in float32. How can
 # several GPUs share one slide?
 #
-# In **spatial parallelism**, each rank that shares an image keeps one part of it, its **tile**, here a strip:
+# In **spatial parallelism**, each rank keeps one part of an image, its **tile**, here a strip:
 #
 # ```
 # rank 0   rows  0 to 19   ┌──────────────┐
@@ -67,7 +67,7 @@ def new_page(lines, number=0):  # (1, 1, 8 * lines, 8 * lines), from 0 (ink) to 
 # %%
 # %%px
 page = new_page(lines=10)  # 80 × 80 pixels, the same on every rank
-blur = torch.full((1, 1, 5, 5), 1 / 25, dtype=torch.float64)  # 25 equal weights: a mean
+blur = torch.full((1, 1, 5, 5), 1 / 25, dtype=torch.float64)  # a mean; float64, like `page`
 mine = page.tensor_split(comm.size, dim=2)[comm.rank]  # this rank's rows
 wanted = torch.conv2d(page, blur, padding=2).tensor_split(comm.size, dim=2)[comm.rank]  # of the uncut page
 blurred = torch.conv2d(mine, blur, padding=2)  # from this rank's rows alone
@@ -153,7 +153,7 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # ranks' parts. The neighbour's part is missing:
 #
 # ```
-#                      read on rank 0            read on rank 1, as a ghost
+# away from the sides  read on rank 0            read on rank 1, as a ghost
 # a pixel of row 19    by 15 outputs: 0.6        by 10 outputs: 0.4
 # a pixel of row 18    by 20 outputs: 0.8        by  5 outputs: 0.2
 #
@@ -228,7 +228,7 @@ def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float6
     kernels = [torch.nn.Conv2d(*shape, 5, dtype=dtype).weight for shape in ((1, 8), (8, 1))]
     optimizer = torch.optim.Adam(kernels, lr=0.01)
     replica, replicas = comm.rank // tiles, comm.size // tiles  # tiles must divide comm.size
-    team = comm.Split(replica)  # ranks of one replica; next line: its pages, this rank's rows
+    team = comm.Split(replica)  # this replica's ranks; below: its pages, this rank's rows
     x, wanted = (each[replica::replicas].tensor_split(tiles, dim=2)[team.rank] for each in (noisy, clean))
     for _ in range(steps):
         cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])  # x minus its noise
@@ -253,7 +253,7 @@ if __name__ == "__main__":
 draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
 
 # %% [markdown]
-# No seam is left. Would you see a wrong gradient? **Vote:** if backward drops the ghosts' gradients, the last loss is (a) higher, (b) the same, (c) lower.
+# No seam is left. Would the loss show a wrong gradient? **Vote:** if backward drops the ghosts' gradients, the last loss is (a) higher, (b) the same, (c) lower.
 
 # %%
 # %%px
@@ -282,13 +282,13 @@ from course_lib.effects import runs_within
 
 for ranks in 1, 2:
     large = "train(comm, lines=128, pages=1, steps=2, dtype=torch.float32)"
-    fits = runs_within(128, ranks, "code/10_halo.py", large, first="train(comm)")  # no limit for `first`
+    fits = runs_within(128, ranks, "code/10_halo.py", large, first="train(comm)")  # warm-up without limit
     print("ranks:", ranks, "trained" if fits else "out of memory")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). There are only 400 weights, but the first convolution makes eight maps, 32 MiB, and training keeps several arrays of that size. Two ranks need about half each.
+# (b). There are only 400 weights, but the first convolution makes eight maps, 32 MiB, and training keeps several arrays of that size. Each of two needs about half.
 #
 # Replicas would not help: one would need the whole page.
 #
@@ -305,7 +305,7 @@ for ranks in 1, 2:
 #
 # ```
 #
-# So an inner tile sends about a quarter of the pixels, but in more messages: tiles pay where bandwidth, not latency, limits. After pooling, a strip must still have all rows that one neighbour needs. Keep neighbours in one machine where possible, and compute inner pixels while halos travel. On GPUs, `swap` needs CUDA-aware MPI.
+# So an inner tile sends about a quarter of the pixels, but in more messages: tiles pay if bandwidth limits, not latency. After pooling, a strip must still have as many rows as a halo. Keep neighbours in one machine where possible, and compute inner pixels while halos travel. On GPUs, `swap` needs CUDA-aware MPI.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -418,7 +418,7 @@ show(cluster["row"], x="judges", y="right")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 3 is always right, without halos. So missing halos are not what holds rank 1 back. (Rank 2 only guesses.) A tile seldom has both marks. A mean of scores that each depend on one mark cannot be right for all four pairs of signs (++, +−, −+, −−).
+# Rank 3 is always right, without halos. So missing halos do not hold rank 1 back. (Rank 2 only guesses.) In most images, no tile has both marks. A mean of scores that each depend on one mark cannot be right for all four pairs of signs (++, +−, −+, −−).
 #
 # **Remember: halos let tiles compute what the uncut image computes. A decision about the whole image must combine features of all tiles (across ranks: an all-reduce, here of eight numbers per image).**
 #

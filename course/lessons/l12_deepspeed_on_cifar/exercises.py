@@ -109,7 +109,7 @@ SEVEN_BILLION = Question(
         Option(
             "stage 3: 2 numbers per parameter, one for the gradients and one for the weights",
             reply="That is a quarter of what our network sent with four micro-batches. Its 4.7 million "
-            "weights stayed gathered from forward to backward. Weights do if they are used again within a "
+            "weights stayed gathered from forward to backward. Weights stay if they are used again within a "
             "billion numbers (`stage3_max_reuse_distance`). How many of 7 billion are near enough, and what "
             "happens to the others?",
             belief="stage-3-is-free",
@@ -177,7 +177,7 @@ WHO_SAVES = Question(
         ),
         Option(
             "three quarters of the optimizer state",
-            reply="The 16- or 32-bit weights that compute are complete, so the model can be used. But the "
+            reply="The 16- or 32-bit weights of forward are complete, so the model can be used. But the "
             "averages, and the 32-bit copies, of ranks 1 to 3 are in no copied file. So nobody can resume "
             "its training.",
             right=True,

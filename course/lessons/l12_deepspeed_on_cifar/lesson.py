@@ -39,8 +39,8 @@ _ = Path("code/ds_config.json").write_text("""\
 # ```
 # stage                 0 is plain data parallelism
 # gradient_clipping     scales gradients down if their norm is above 1
-# reduce_bucket_size    stages 1 to 3 collect gradients in a buffer of 2 million numbers, and send a larger one
-#                       alone, to save memory (on GPUs, delete this key: the default is 500 million)
+# reduce_bucket_size    to save memory, stages 1 to 3 collect gradients in a buffer of 2 million numbers; a larger
+#                       gradient goes alone (on GPUs, delete this key: the default is 500 million)
 # torch_adam            uses PyTorch's AdamW, because DeepSpeed's own must be compiled
 # ```
 #
@@ -187,7 +187,7 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 # <details><summary>Open after the run</summary>
 #
 # No. Before stage 0 sends gradients, it copies up to 500 million of them into one buffer. We have 33 million, so all are copied: 16 + 4 = 20 bytes per parameter.
-# (The hidden error: "you tried to allocate 132261928 bytes".)
+# (`trains` hides the error: "you tried to allocate 132261928 bytes".)
 #
 # </details>
 #
@@ -198,7 +198,7 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 print("2 ranks, stage 1 trains:", trains(600))
 
 # %% [markdown]
-# Could you have known? On N ranks, each rank keeps:
+# Next time, count first. On N ranks, each rank keeps:
 #
 # ```
 #            bytes per parameter                              on 2 ranks    on 4 ranks
@@ -237,7 +237,7 @@ for n, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 2):
 #
 # ```
 #                                 default
-# reduce_bucket_size              500 million (2 in our file)    gradients per buffer
+# reduce_bucket_size              500 million (ours: 2 million)  gradients per buffer
 # stage3_prefetch_bucket_size     50 million                     weights gathered ahead
 # stage3_max_reuse_distance       1,000 million                  keep a layer's weights until backward
 #                                                                if fewer are used in between
@@ -256,7 +256,7 @@ print(trains(600, stage=3, reduce_bucket_size=1_000_000))
 # kept 10  +  full weights 4  +  their buffer 3.4  +  other buffers 2.7  =  20.1 (recorded; stage 1: 18.0, stage 2: 17.5)
 # ```
 #
-# Without it, each layer waits for its weights. So a large model keeps the default: for 7 billion 16-bit weights, this buffer is only 0.1 of 112 GB.
+# At 0, each layer waits for its weights. So a large model keeps the default: of 112 GB for 7 billion 16-bit weights, this buffer takes 0.1 GB.
 #
 # </details>
 
@@ -302,7 +302,7 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank adds up its micro-batches' gradients, and sends once. In stages 2 and 3, it keeps only its shard, so it must send in each micro-batch:
+# Nine. In stages 0 and 1, a rank adds up its micro-batches' gradients, and sends once. In stages 2 and 3, it keeps only its shard of them, so it sends in each micro-batch:
 #
 # ```
 #            gradients   weights
@@ -314,7 +314,7 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 #
 # By default, a bucket mixes gradients of several owners, so stages 1 and 2 all-reduce it.
 #
-# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps a layer's weights until backward: fewer than a billion are used in between.
+# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps a layer's weights until backward if under a billion others are used in between.
 #
 # </details>
 #
@@ -338,7 +338,7 @@ fewer = third_step(2, room=6)
 #
 # <details><summary>Open after your vote</summary>
 #
-# No. Here, over a billion other weights are used between a layer's forward and its backward. DeepSpeed frees them, and gathers them again: 4 · 1 + 4 · 2 = 12.
+# No. Here, over a billion other weights are used between a layer's forward and backward. DeepSpeed frees the layer's and gathers them again: 4 · 1 + 4 · 2 = 12.
 #
 # ```
 #            GB per GPU, with 16-bit weights          numbers sent per parameter and update
@@ -350,10 +350,10 @@ fewer = third_step(2, room=6)
 # stage 3          1.8                                      3                   12
 #
 # on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
-# sent: on a ring, one rank per GPU (on 2,048, shard within a node: `zero_hpz_partition_size`); by default (`overlap_comm`), only stage 3 sends while it computes
+# sent: on a ring, one rank per GPU (on 2,048, gather within a node for backward: `zero_hpz_partition_size`); by default (`overlap_comm`), only stage 3 sends while it computes
 # ```
 #
-# Take stage 1 if the activations fit into the other 50 GB. Otherwise time stages 2 and 3: stage 3 sends more, but while it computes.
+# Take stage 1 if activations fit into the other 50 GB. Otherwise time stages 2 and 3: stage 3 sends more, but computes meanwhile.
 #
 # </details>
 
@@ -362,7 +362,7 @@ fewer = third_step(2, room=6)
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
 # - With equal shares, every stage trains as one process does, up to rounding, batch norm and dropout.
-# - Take the lowest stage that fits. Stages 2 and 3 send in every micro-batch. But they leave room for larger, so fewer, micro-batches.
+# - Take the lowest stage that fits. Stages 2 and 3 send in every micro-batch. But they leave room for fewer, larger micro-batches.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -381,7 +381,7 @@ fewer = third_step(2, room=6)
 # ### Why did stage 1 lose?
 #
 # In the core, stage 1 sent 3 numbers per parameter, and our own stage 1 (lesson 11, More) sent 2. Each rank owns a quarter of the optimizer state, so it needs a quarter of the summed gradients. An all-reduce
-# gives it all. Two keys decide how gradients travel:
+# also brings the other three. Two keys decide how gradients travel:
 #
 # ```
 # (a)  reduce_bucket_size                  2 million instead of 500 million: a bucket mixes fewer owners' gradients
@@ -409,9 +409,9 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# Numbers are not seconds. Our benchmark timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step. With eight, they took 2.1, 2.3 and 2.8 s: more work hides what stage 3 costs.
+# Numbers are not seconds. Our benchmark timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step. With eight, they took 2.1, 2.3 and 2.8 s: stage 3 took 33 % longer than stage 1, not 70 %.
 #
-# **Remember:** the stage says what a rank keeps. Other keys say what it sends.
+# **Remember:** the stage says what a rank keeps. Stage, other keys and micro-batches decide what it sends.
 #
 # ### Can you resume from this folder?
 #

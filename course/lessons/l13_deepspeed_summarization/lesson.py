@@ -12,9 +12,10 @@
 # ranks: 4
 # warm-up:
 #   - ask: >-
-#       Four ranks have equally many images. An all-reduce with <code>SUM</code> has added up their gradients.
+#       Each of four ranks takes the mean loss of equally many images.
+#       An all-reduce with <code>SUM</code> has added up their gradients.
 #       What is left to do before the optimizer takes its step?
-#     answer: Divide by four. The loss of each rank is a mean over its own images.
+#     answer: Divide by four, for the mean of four means.
 #   - ask: Which parts of the training state does ZeRO stage 2 shard?
 #     answer: The gradients and the optimizer state. Every rank still has all weights.
 #   - ask: Where do you set DeepSpeed's stage?
@@ -96,7 +97,7 @@ tokenizer = AutoTokenizer.from_pretrained(folder)
 load = partial(AutoModelForCausalLM.from_pretrained, folder, dtype=torch.float32)
 
 
-def prompt(article):
+def prompt(article):  # token ids
     chat = [{"role": "user", "content": "Summarize this article in one sentence.\n\n" + article["text"]}]
     return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 
@@ -244,7 +245,7 @@ if __name__ == "__main__":
 #                       of flies had stopped up its pipes. Nadja Firth, 29, was on her way to
 # ```
 #
-# This is true, but copied, and cut off after 40 tokens. The loss showed neither the false statements nor the copying.
+# This is true, but copied, and cut off after 40 tokens. The loss showed neither false statements before nor copying after.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
@@ -291,7 +292,7 @@ print(write(model, unseen[2]))  # golf
 #
 # Can we score the text itself? **ROUGE-1** counts the words that a summary shares with its reference, in any order.
 #
-# A forger copies the reference of the pilot's article, but changes the pilot's name: 19 of 21 words stay. Without the reference, can you beat her with the truth? Below, replace our sentence with one of at most 21 words:
+# A forger copies the reference of the pilot's article, but changes the pilot's name: 19 of 21 words stay. Without the reference, can you beat her with the truth? Replace our sentence below (at most 21 words). The article begins:
 #
 # ```
 # A pilot has landed a small plane on the golf course of Elmstead because
@@ -308,11 +309,11 @@ predict("How many of the reference's 21 words does your sentence share?", None)
 import re
 from collections import Counter
 
-texts = yours, cluster["unseen"][0][2]["summary"]  # the reference of the pilot's article
+texts = yours, cluster["unseen"][0][2]["summary"]  # on rank 0: the pilot's reference
 mine, reference = (Counter(re.findall(r"\w+", text.lower())) for text in texts)
 shared = mine & reference
 outcome("How many of the reference's 21 words does your sentence share?", shared.total(), word="counted")
-print("the forger shares 19; you missed:", *(reference - shared))
+print("the forger shares 19; you missed:", *(reference - shared).elements())
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -323,7 +324,7 @@ print("the forger shares 19; you missed:", *(reference - shared))
 #                                         of Elmstead on Sunday because flies had stopped up its pipes.
 # ```
 #
-# Try again with the missed words. Then add *never*, and run again: now it is false, but shares as many words.
+# Try again with the missed words. Then add *never*: now it is false, but shares as many words.
 #
 # </details>
 
@@ -342,9 +343,9 @@ print("the forger shares 19; you missed:", *(reference - shared))
 #
 # ```
 # batch    divisible by the number of data-parallel ranks; all wait for the rank with most tokens
-# encode   makes one article: pad micro-batches of several, with label −100
+# encode   takes one article: to batch several, pad right, with label −100
 # comm     data-parallel ranks only: tensor and pipeline ranks read the same tokens.
-#          If many, sum with dist.all_reduce
+#          With many ranks: dist.all_reduce
 # load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3 (in `setup`), first
 #          keep = HfDeepSpeedConfig(setup): from_pretrained then shards as it loads
 # write    at stage 3, call it on all ranks: they gather the weights together
@@ -541,7 +542,7 @@ def sentences(article):
 
 
 def oracle(article):
-    """Up to three sentences that share most words with the reference, all choices tried."""
+    """Up to three sentences with the highest ROUGE-1, all choices tried."""
     choices = (" ".join(chosen) for n in (1, 2, 3) for chosen in combinations(sentences(article), n))
     return max(choices, key=lambda text: rouge_1(text, article["summary"]))
 

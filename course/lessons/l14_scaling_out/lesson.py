@@ -26,7 +26,7 @@
 #
 # Volunteers lend you 2,048 machines, one rank each. A message takes 10 ms, plus 84 ms per MiB. In each step, every rank computes for one second. *Then* all sum 1 MiB of gradients in lesson 04's ring.
 #
-# On four machines, the sum takes 0.186 s. On more, each rank sends hardly more: 1.5 arrays become almost two. How long does the sum take on 2,048?
+# On four machines, the sum takes 0.186 s. With more, each sends hardly more: 1.5 arrays become almost two. How long does the sum take on 2,048?
 
 # %%
 predict("How many seconds does the ring need on 2,048?", None)
@@ -48,9 +48,9 @@ outcome("How many seconds does the ring need on 2,048?", ring_2048, word="foreca
 #
 # Lesson 04's doubling needs only 11 messages. But each holds a whole array, so the sum takes 1.03 s. Can we send few messages *and* few bytes?
 #
-# - **Halving:** Partners exchange halves of their arrays, and each sums the half that it keeps. With the next partner, they exchange quarters, and so on. On the way back, they exchange sums.
-# - **Tree:** One rank of each pair sends its whole array, and the other adds it, until rank 0 has the sum. Rank 0 sends it back along the same pairs.
-# - **Hierarchy:** You rent 256 machines with eight ranks each. One rank per machine sums its eight arrays, at almost no cost. These 256 ranks form a ring.
+# - **Halving:** Partners exchange halves of their arrays, and each sums the half that it keeps. With its next partner, each exchanges quarters, and so on. On the way back, partners exchange sums.
+# - **Tree:** One rank of each pair sends its whole array. The other adds it and pairs up again, until rank 0 has the sum. Rank 0 sends it back along the same pairs.
+# - **Hierarchy:** You rent 256 machines with eight ranks each. On each machine, one rank sums eight arrays, at almost no cost. These 256 ranks form a ring.
 
 # %% [markdown] tags=["subslide"]
 # ```
@@ -99,10 +99,10 @@ show(rows, x="ranks", y="seconds per step", by="way")
 #
 # </details>
 #
-# **Contest:** beat halving's time. What should the 256 machines do instead of a ring?
+# **Contest:** beat halving's time on the 256 machines with eight ranks each. What should these do instead of a ring?
 
 # %%
-print(forecasts(256, GRADIENTS, ALPHA, BETA))
+print(f"{forecasts(2048, GRADIENTS, ALPHA, BETA)['halving']:.2f} s")  # change a number or the way
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -218,9 +218,9 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - NCCL has rings, sums in switches (NVLS, SHARP), and trees between nodes. These send the array in *pieces*, so all levels work at once.
-# - With α = 5 µs, 12.5 GB/s and 102 MB, a ring of 2,048 takes 37 ms, halving 16 (on idle links, nobody late).
-# - If each of a node's eight GPUs has a port, each sums its eighth between the nodes, all at once.
+# - NCCL has rings, sums in switches (NVLS, SHARP), and trees between nodes. Trees send *pieces*, so all their levels work at once.
+# - With α = 5 µs and 12.5 GB/s, a ring of 2,048 sums 102 MB in 37 ms, halving in 16 (idle links, nobody late).
+# - With one port per GPU, a node's eight GPUs send at once, each an eighth of the array.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -237,12 +237,12 @@ if __name__ == "__main__":
 # |---|---|---|
 # | plain DDP | all gradients | 78 |
 # | bfloat16 | half the bytes | 40 |
-# | local SGD | all weights, in every eighth step | 18 |
+# | local SGD | all weights, averaged every eighth step | 18 |
 # | **top-k** | the largest 1 % of its gradients, with indices | 7 |
 #
 # Ranks pick different entries, so with top-k each rank *gathers* the picks of all. Which remedy would you *not* take to 2,048 ranks? (a) bfloat16, (b) local SGD, (c) top-k.
 #
-# <details><summary>What to listen for</summary>(c). On section 1's link, top-k is nine times as fast as halving on two ranks, and, gathered by doubling, nine times as slow on 2,048: each rank receives 2,047 sets of picks, as long as 41 arrays. The others <i>sum</i>, and a sum is as long as one array. (Local SGD also saves messages. Carry bfloat16 sums of 2,048 in float32: 256 + 1 rounds to 256.)</details>
+# <details><summary>What to listen for</summary>(c). On section 1's link, top-k is nine times as fast as halving on two ranks. Gathered by doubling on 2,048, it is nine times as slow: each rank receives 2,047 sets of picks, as long as 41 arrays. The others <i>sum</i>, and a sum is as long as one array. (Local SGD also saves messages. Sum bfloat16 in float32: in bfloat16, 256 + 1 is 256.)</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -250,7 +250,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["more"]
 # ## More
 #
-# Before you read on: what else grows with n? (The times of Discuss are from a [recorded comparison](../docs/several-machines/measured.md#what-helps-on-a-slow-link) of more remedies.)
+# What else grows with n? (The times of Discuss are from a [recorded comparison](../docs/several-machines/measured.md#what-helps-on-a-slow-link) of more remedies.)
 
 # %% tags=["exercise: 14.q3"]
 
@@ -279,7 +279,7 @@ from course_lib.measure import timed
 from course_lib.parallel.data_parallel import sum_gradients
 
 cores = os.cpu_count()
-pair = comm.Create_group(comm.group.Incl([0, 1]))
+pair = comm.Create_group(comm.group.Incl([0, 1]))  # its messages are not delayed
 cases = [(batch, side) for side in (16, 64) for batch in (16, 128)]
 
 # %% [markdown]
@@ -333,7 +333,7 @@ for (batch, side), alone, shared in zip(cases, one, two):
     print(f"{batch:3} images of {side}²: {alone:6,.0f} {shared:6,.0f}  {shared / alone:.2f}")
 
 # %% [markdown]
-# Above 1, the second process probably used cores that the first left idle (half a batch also fits better into a cache). Below 1, splitting the batch and summing the gradients cost more than that. Ignore differences of a few
+# Above 1, the second process probably used cores that the first left idle (half a batch also fits better into a cache). Below 1, splitting the batch and summing the gradients cost more than that. So little work alone need not favour two. Ignore differences of a few
 # per cent. A GPU will show other ratios.
 #
 # How much can one process leave idle? The **model FLOP utilization (MFU)** gives a bound: the operations per second that the *model* needs, divided by the most that the device
@@ -345,7 +345,7 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
     print(f"{name}: MFU {images_per_s * 3 * 2 * 4.1e9 / 15.7e12:.0%}")
 
 # %% [markdown]
-# Processes together cannot pass 100 % (unless fast convolutions need fewer operations than we counted). AccDP's trained 1.58 times as many images as one, so that one had an MFU of at most 100 % / 1.58 = 63 %. The other 37 % need not be idle: if one process waits for memory, so does
+# Processes together cannot pass 100 % (unless fast convolutions need fewer operations than we counted). AccDP's processes trained 1.58 times as many images as one, so one alone had an MFU of at most 100 % / 1.58 = 63 %. The other 37 % need not be idle: if one process waits for memory, so does
 # the second. To remember: **a second process wins only what the first leaves idle.** A larger batch, if your training allows one, often fills the device without a second copy of the weights.
 #
 # ### Did the network take the difference?

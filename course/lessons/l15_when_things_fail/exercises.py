@@ -467,7 +467,7 @@ NO_ANSWER = Question(
             "by 5 or 10, as the first may have run",
             reply="The first call may have run, and only its answer was lost. The caller cannot know. So "
             "number the calls, and let the server keep its results: asked for an old number, it answers "
-            "with the old result. Our seven lines do not.",
+            "with the old result. Our six lines do not.",
             right=True,
         ),
         Option(

@@ -63,7 +63,7 @@ for _ in range(3):
 #
 # <details><summary>Open after your vote</summary>
 #
-# (b). The broken rank never reaches `signal.alarm(4)`, so it cannot time out: no log will ever name it.
+# (b). The broken rank never reaches `signal.alarm(4)`, so it cannot time out: this line never names it.
 #
 # </details>
 
@@ -138,7 +138,7 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop and resume
 #
-# A kill still costs the steps since the last save. A time limit can cost none: a batch system such as Slurm first sends a signal, here **SIGUSR1**. Our rank only notes it:
+# A kill still costs the steps since the last save. A time limit can cost none: a batch system such as Slurm can send a signal before it, here **SIGUSR1**. Each rank only notes it:
 
 # %%
 # %%px --save 15_resume.py
@@ -187,7 +187,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["subslide"]
 # Why an all-reduce? Suppose that each rank looks only at its own `asked`. Two ranks train, and after step 50 rank 1 gets SIGUSR1. **Vote:** (a) Both save and end. (b) Rank 1 ends, and rank 0 trains on to step 60. (c) The job hangs.
 #
-# Then *one* rank runs `15_resume.py`. Which step does it do first?
+# Then *one* rank resumes. At which step? And with the all-reduce?
 
 # %%
 from re import MULTILINE, findall
@@ -242,7 +242,7 @@ for name, saver in {"naive_save": naive_save, "atomic_save": atomic_save}.items(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# `open` emptied the old file at once, so `naive_save` wrote its 1,000 bytes over the only checkpoint: all 60 steps are lost. A right `atomic_save` keeps the checkpoint of step 40 until the new one is complete.
+# `open` emptied the only checkpoint at once, and the kill left 1,000 bytes of the new one: all 60 steps are lost. A correct `atomic_save` keeps the checkpoint of step 40 until the new one is complete.
 #
 # </details>
 
@@ -251,8 +251,8 @@ for name, saver in {"naive_save": naive_save, "atomic_save": atomic_save}.items(
 #
 # | | with 64 GPUs |
 # |---|---|
-# | a hang | Ask each rank for its stack (`py-spy dump`). On GPUs, compare queued collectives |
-# | saving | With ZeRO, each rank saves its shard. When all are stored, rank 0 writes a mark (object storage has no rename) |
+# | a hang | Ask each rank for its stack (`py-spy dump`). GPUs queue collectives: compare the queues |
+# | saving | With ZeRO, each rank saves its shard. When all are stored, rank 0 writes a file that says so (object storage cannot rename) |
 # | resuming | On a different number of ranks, sums are rounded differently, and batch norm and dropout differ. On fewer ranks, accumulate gradients |
 
 # %% [markdown] tags=["slide"]
@@ -260,14 +260,14 @@ for name, saver in {"naive_save": naive_save, "atomic_save": atomic_save}.items(
 #
 # - The rank that times out is usually a victim. Compare all stacks, on GPUs all queued collectives.
 # - Write a second file, flush and `fsync` it, then rename it.
-# - On a signal, only note the request. Every few steps (on GPUs, each agreement makes the CPU wait), all ranks agree to stop.
+# - On a signal, only note the request. All ranks decide together whether to stop (on GPUs every few steps, as the CPU must wait).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A job on 64 GPUs hangs now and then. Each time, a different rank times out, and every rank's stack says that it waits for its GPU. What do you do first? (a) Double the timeout. (b) Record which collectives each rank has queued and completed. (c) Replace that rank's node.
 #
-# <details><summary>What to listen for</summary>(b). Usually, one rank of a process group has queued fewer collectives, or a different one. If all have queued the same, suspect a GPU or the network. (c) replaces a victim's node.</details>
+# <details><summary>What to listen for</summary>(b). Usually, one rank has queued fewer collectives, or a different one. If all queued the same, suspect a GPU or the network. (c) replaces a victim's node.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -284,8 +284,8 @@ for name, saver in {"naive_save": naive_save, "atomic_save": atomic_save}.items(
 # %% [markdown]
 # <details><summary>Open after you have solved 15.3</summary>
 #
-# A step also reads the optimizer's momentum, and dropout draws from the random-number state. Each rank has to save its own random-number state, and on a GPU also `torch.cuda.get_rng_state()`. These
-# fit only the number of ranks that saved them. Also save the learning-rate scheduler, the gradient scaler and the position of the data loader.
+# A step also reads the optimizer's momentum, and dropout draws from the random-number state. Each rank has to save its own random-number state, and on a GPU also `torch.cuda.get_rng_state()`. They
+# can be restored only on as many ranks. Also save the learning-rate scheduler, the gradient scaler and the position of the data loader.
 #
 # </details>
 
@@ -336,7 +336,7 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # so its card is broken.
 #
 # On a cluster, look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. (With large messages, or a card that breaks later, the counts say less.) On GPUs, Python only queues a sum,
-# so compare collectives: PyTorch's **flight recorder** notes those that each rank has queued, started and completed. In each process group, first suspect the rank that queued fewest; if all queued the same, the one that started fewest.
+# so compare collectives: PyTorch's **flight recorder** logs what each rank has queued, started and completed. In each process group, first suspect the rank that queued fewest; if all queued the same, the one that started fewest.
 #
 # </details>
 #
@@ -381,13 +381,13 @@ print("steps in which it came last:", *np.bincount(waited.argmin(axis=0)[slow], 
 # lengths. (On GPUs, synchronize the device before you read the clock.)
 #
 # What if a rank dies? If its *process* dies, the operating system closes its connections, and `mpiexec` ends the job. If its *node* loses power, its connections stay open. So a controller asks each node for a **heartbeat**, a sign of life.
-# Slurm's gives up after 300 silent seconds by default. A shorter wait finds dead nodes sooner, but also declares slow ones dead.
+# Slurm's controller gives up after 300 silent seconds by default. A shorter wait finds dead nodes sooner, but also declares slow ones dead.
 #
 # To remember: **ask each rank what it did last, and ask who came last in each step. Equal stacks hide the culprit.**
 #
 # ### What does a failure cost?
 #
-# In the core, we sent SIGUSR1 ourselves, and we started the job again. On a cluster, Slurm does both (our program keeps the lines):
+# In the core, we sent SIGUSR1 ourselves, and we started the job again. On a cluster, Slurm does both (we keep the command in our program):
 
 # %%
 # %%px --save 15_resume.py
@@ -399,7 +399,7 @@ sbatch -n 64 --time=1:00:00 --requeue --open-mode=append --signal=B:USR1@60 --wr
 """
 
 # %% [markdown]
-# At least 60 seconds before the time limit, Slurm signals the job's shell, which runs `stop`. Open MPI's `mpiexec` passes the signal to the ranks: they agree, save and end (allow for a step and a save). Then `scontrol requeue` puts the job back into the queue.
+# At least 60 seconds before the time limit, Slurm signals the job's shell, which runs `stop`. Open MPI's `mpiexec` passes the signal to the ranks: they agree, save and end (allow for a step and a save). The signal interrupts the first `wait`; the second waits for that end. Then `scontrol requeue` puts the job back into the queue.
 # (FOLDER must be on a shared file system. For `torchrun`, SIGTERM and preemption, see [Slurm](../docs/several-machines/slurm.md#before-the-time-limit).)
 #
 # A failure gives no warning, so how often should you save? Meta trained Llama 3 on 2,048 nodes with eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**). That is one every
@@ -409,7 +409,7 @@ sbatch -n 64 --time=1:00:00 --requeue --open-mode=append --signal=B:USR1@60 --wr
 predict("Minutes of work between two saves, on 2,048 nodes?", None)
 
 # %% [markdown]
-# If you save rarely, each failure destroys much work: half an interval, on average. If you save often, the saves eat the time. **Young's formula** gives the best interval: about τ = √(2δM), if a save takes δ, a failure comes every M on average, δ is much smaller than τ, and τ much smaller than M.
+# If you save rarely, each failure destroys much work: half an interval, on average. If you save often, the saves eat the time. Let a save take δ, and a failure come every M on average. If δ is much smaller than M, the best interval is about τ = √(2δM), **Young's formula**.
 
 # %%
 M = 54 * 24 * 3600 / 419
@@ -445,7 +445,7 @@ for save, restart in ((60, 600), (60, 60), (6, 600)):
 
 # %% [markdown]
 # How can a save be short? An **asynchronous** save only waits for a copy of the state in the CPU's memory, which is written to the disk while the training goes on.
-# PyTorch's `torch.distributed.checkpoint` can do that. (On GPUs, the process group then also needs `cpu:gloo`.) It can also load a checkpoint on more or fewer ranks than
+# PyTorch's `torch.distributed.checkpoint` can do that. (On GPUs, its process group needs two backends: `cpu:gloo,cuda:nccl`.) It can also load a checkpoint on more or fewer ranks than
 # wrote it: **resharding**.
 #
 # Four ranks save 12 numbers, three per rank, and set them to zero at once. Then two ranks
@@ -498,10 +498,10 @@ print(*sorted(said.splitlines()), sep="\n")
 # | killed while saving | keeps the old checkpoint if each save has its own folder; load the newest with `.metadata` | keeps the old checkpoint |
 # | a byte damaged on the disk | not noticed | noticed by its SHA-256 |
 #
-# How can a restart be short? Keep spare nodes in the job (with `sbatch --no-kill`), test each node before the start, and restart the ranks instead of the job: `torchrun --max-restarts 3` starts all of them again when one fails, and the program loads its last
+# How can a restart be short? Test each node before the start, keep spare nodes in the job (with `sbatch --no-kill`), and restart the ranks instead of the job. When one rank fails, `torchrun --max-restarts 3` starts all of them again, and the program loads its last
 # checkpoint. With `--nnodes=2:4`, even the number of nodes may change: the training is **elastic**. (If each rank takes a fixed number of samples, the global batch changes, too.)
 #
-# What survives the loss of a rank without a restart? Not our training, whose every step needs every rank. (PyTorch's `torchft` trains on without the lost replica.) Supervisors, parameter servers and data loaders use **remote procedure calls** (RPC). A call runs a function on another rank, and takes two messages:
+# What survives the loss of a rank without a restart? Not our training: each step needs all ranks. (PyTorch's `torchft` trains on without the lost replica.) Supervisors, parameter servers and data loaders use **remote procedure calls** (RPC). A call runs a function on another rank. It takes two messages, request and result:
 
 # %%
 # %%px

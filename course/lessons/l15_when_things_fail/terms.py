@@ -13,7 +13,7 @@ TERMS = (
         "A rank that came in time and reports a timeout, because it waited for one that did not come.",
         forms="",
     ),
-    Term("stack", "The functions that a process is in, the innermost first.", forms=""),
+    Term("stack", "The functions that a process is in, each with its line, the innermost first.", forms=""),
     Term(
         "flight recorder",
         "A log per rank of the collectives that it has queued, started and completed.",

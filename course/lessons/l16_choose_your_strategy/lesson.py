@@ -26,7 +26,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# Eight GPUs train a Transformer of 7 billion parameters. In a **plan**, *data ranks* divide the batch, *stages* the list of blocks, *tensor ranks* each block. Which of four plans fit, and which is fastest?
+# Eight GPUs train a Transformer of 7 billion parameters. In a **plan**, *data ranks* divide the batch, *stages* divide the list of blocks, and *tensor ranks* divide each block. Which plans fit, and which is fastest?
 
 # %%
 # %%px --save 16_plan.py
@@ -44,7 +44,7 @@ plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %% [markdown]
-# A GPU holds model states, 16 bytes per parameter, and the activations that backward needs: per token, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 of these, and each keeps the other four.
+# A GPU holds model states, 16 bytes per parameter, and the activations that backward needs: per token, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 and keep the other four in full.
 
 
 # %%
@@ -101,11 +101,11 @@ if __name__ == "__main__" and rank == 0:
         print(f"{name:9}{part['total']:5.2f} s, MFU {mfu:.0%}")
 
 # %% [markdown] tags=["subslide"]
-# **Model flop utilization** (MFU) is the model's flop per second, recomputing left out, over the GPU's peak, 312 Tflop/s. **Vote:** the benchmark FlagPerf measured a 7B model with ZeRO-2 on eight A100s. Its MFU? (a) 80 %, (b) 60 %, (c) 30 %.
+# **Model flop utilization** (MFU) is the model's flop per second and GPU, without recomputing, over the peak, 312 Tflop/s. **Vote:** the benchmark FlagPerf measured a 7B model with ZeRO-2 on eight A100s. Its MFU? (a) 80 %, (b) 60 %, (c) 30 %.
 #
 # <details><summary>Open after the vote</summary>
 #
-# (b): about 60 %. Our 70 % is only `rate` / peak. Real steps also compute norms and the update.
+# (b): about 60 %. Our 70 % is the `rate` we assumed. Real steps also compute norms and the update.
 #
 # </details>
 #
@@ -121,18 +121,18 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Per micro-batch, a rank sends 6 bytes per parameter, and computes 6 flop per parameter *and token*. The parameters cancel. Tokens remain:
+# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token*. The parameters cancel. Tokens remain:
 #
 # **In a dense model (no experts) in 16 bits, a ring's messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
-# On NVLink, that is 928 tokens, and our micro-batch has 2,048. (Latency is left out. Gradients in 32 bits need more tokens.)
+# On NVLink, that is 928 tokens, and our micro-batch has 2,048. (Latency is left out; 32-bit gradients need more tokens.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Each customer orders 10,000 steps. `chat` is our job. `cards` has GPUs of 32 GB, half the rate and a link of 10 GB/s. `genome` trains on four long sequences per step.
+# Each customer orders 10,000 steps. `chat` is our job. `cards` has GPUs of 32 GB (28.8 usable), about half the rate, and a link of 10 GB/s, not 235. `genome` trains on four long sequences per step.
 
 # %%
 # %%px
@@ -174,14 +174,14 @@ if rank == 0:
 outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["cards"], word="computed")
 
 # %% [markdown]
-# T and D mark the time that GPUs wait for tensor and data messages. A plan that does not fit costs 100 hours. **Your turn:** change `bets` until the bill is below 37 hours.
+# █ is computing, · idle; at T and D, GPUs wait for tensor and data messages. A plan that does not fit costs 100 hours. **Your turn:** change `bets` until the bill is below 37 hours.
 #
 # <details><summary>Open after your last try</summary>
 #
-# By our formulas, 36.1 hours are the least. The rule compares tensor with pipeline ranks. It does not say that tensor ranks beat ZeRO.
+# By our formulas, 36.1 hours are the least. The rule says where tensor ranks belong, not that they beat ZeRO.
 #
-# - `chat`: ZeRO-3, or ZeRO-1 if its gather hides in the next forward.
-# - `cards`: a pipeline of 64 micro-batches. ZeRO-3 needs 11,500 tokens, and memory allows 2,048 (without recomputing).
+# - `chat`: ZeRO-3, or ZeRO-1 if its gather hides behind the next forward.
+# - `cards`: pipeline 8, 64 micro-batches. To hide, ZeRO-3 needs 11,500 tokens; memory allows 2,048 (without recomputing).
 # - `genome`: four sequences feed only four data ranks, so data 4 (ZeRO-1 or 3) × tensor 2. Two tensor ranks wait 0.07 s per step, eight 0.51 s.
 #
 # </details>
@@ -200,7 +200,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 # ## Key points
 #
 # - Count activations, above all on a pipeline's first stage.
-# - In 16 bits, a dense model's data messages can hide if a micro-batch has more tokens than rate / (slowest) link.
+# - In 16 bits, a dense model's data messages can hide if a micro-batch has more tokens than `rate` / slowest `link`.
 # - Compute all plans, then measure the best two.
 
 # %% [markdown] tags=["slide"]
@@ -208,7 +208,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # Your training fits on one GPU. On two nodes of eight, what do you try first: (a) ZeRO-3, (b) tensor and pipeline, (c) data parallelism?
 #
-# <details><summary>What to listen for</summary>(c). (a) and (b) save memory, and you have enough. If gradients do not hide, take larger micro-batches first.</details>
+# <details><summary>What to listen for</summary>(c). (a) and (b) save memory: you have enough. If gradients do not hide, first enlarge micro-batches.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -248,9 +248,9 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # %% [markdown]
 # ### Should you believe your program?
 #
-# You have chosen plans without running one. So we test your program twice, first on your own machine.
+# You have chosen plans without running one. We test your program twice: on your machine, then on published runs.
 #
-# Take the worst pipeline: four stages, one micro-batch. One stage computes, and three wait. On four devices, your program says, a step takes four times as long as with data parallelism. The next cell trains a small Transformer both ways on our four ranks.
+# Take the worst pipeline: four stages, one micro-batch. One stage computes, and three wait. Your program says that on four devices, its step takes four times as long as with data parallelism. The next cell trains a small Transformer both ways on our four ranks.
 
 # %%
 predict("How many times as long as data parallelism does the pipeline take here?", None)
@@ -279,13 +279,13 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In the run shown, four ranks share two cores. Data ranks compute at once, each on half a core. The pipeline's one busy rank has a full core. That alone turns 4 into 2. Data ranks also all-reduce and update all parameters, so less than 2 is left.
+# In the run shown, four ranks share two cores. Data ranks compute at once, each on half a core. The pipeline's one busy rank has a full core. That alone turns 4 into 2. Data ranks also all-reduce and update all parameters, so the factor falls below 2.
 #
 # Here, ranks are not devices, so a laptop's step times do not choose a cluster's plan. Two things carry over: the bytes sent, if the collectives use the same algorithms, and the losses, up to rounding (without batch norm and dropout).
 #
 # </details>
 #
-# Now on others' machines. DLRover published four runs of Llama 2 (7 billion parameters) on eight A100s. Two of them differ only in tensor 2 in place of pipeline 2. Your program says: 3 % less throughput. **Predict:** how many % less did DLRover measure?
+# Now on others' machines. DLRover published four runs of Llama 2 (7 billion parameters) on eight A100s. Two of them differ only in one thing: tensor 2 instead of pipeline 2. For tensor 2, your program says 3 % less throughput. **Predict:** how many % less did DLRover measure?
 
 # %%
 predict("How many % less did tensor 2 reach than pipeline 2?", None)
@@ -315,13 +315,13 @@ show(cluster["rows"][0], x="plan", y="throughput")
 #
 # The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks all repeat the norms and residual sums, and their all-reduces are slower than 235 GB/s. Your program counts neither.
 #
-# (DLRover recomputes, and does not say how long its sequences are; we took 2,048 tokens. FlagPerf ran two plans only 2 % apart. There, the planner below has even the order wrong.)
+# (DLRover recomputes, and does not say how long its sequences are; we took 2,048 tokens. FlagPerf ran two plans only 2 % apart. There, the planner below gets even their order wrong.)
 #
 # </details>
 #
 # **Remember: believe the program when plans are far apart, and measure when they are close.** Measure memory, too, in the second step: Adam's state exists only after the first. The program leaves out embeddings, logits, and the blocks that ZeRO-3 has just gathered.
 #
-# A **planner** (`course/lessons/l16_choose_your_strategy/planner`) computes layer by layer, with rates that `course machine` measures. On two cores, its choice was within 10 % of the fastest plan in 22 of 24 cases. [A table](../docs/ways-to-split.md#which-one-when) puts two guides' lists of what to choose beside our numbers.
+# A **planner** (`course/lessons/l16_choose_your_strategy/planner`) computes layer by layer, with rates that `course machine` measures. On two cores, its choice was within 10 % of the fastest plan in 22 of 24 cases. [A table](../docs/ways-to-split.md#which-one-when) compares two guides' advice with our numbers.
 
 # %% [markdown]
 # ## What you can do now

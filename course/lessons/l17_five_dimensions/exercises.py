@@ -136,7 +136,7 @@ HOW_WELL = Question(
         ),
         Option(
             "0.29: 9.4 times as fast as MASTER",
-            reply="4.21 hours are 253 minutes, and 253 / 27 = 9.4, of 32. Both times are MASTER's, but "
+            reply="4.21 hours are 253 minutes; 253 / 27 = 9.4; 9.4 / 32 = 0.29. Both times are MASTER's, but "
             "neither batch nor GPUs per replica is published. The reported 16.1 is a product: 1.72 from "
             "MASTER times 9.4 from more GPUs.",
             right=True,

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# One large image can fill a GPU with activations. Without recomputing, rank 0 then finishes this image's backward
+# One large image can fill a GPU with activations. Without recomputing, rank 0 must finish this image's backward
 # before it starts another: one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Our network has four stages. Stage 0 sees 256 × 256 pixels and pools to 64 × 64.
@@ -58,7 +58,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# Each arrow stands for one image. Lesson 08's `run_stage` runs it, and `SavedBytes` counts the activations that autograd keeps.
+# Each arrow runs one image, forward and backward, with lesson 08's `run_stage`; `SavedBytes` counts the activations that autograd keeps.
 # **Predict:** rank 0 holds about 2, 8 or 32 times as much as rank 1?
 
 
@@ -86,7 +86,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 9.5 times. Stage 0 keeps the image (0.5 MiB), eight maps of its size (4) and pooling's indices (0.25). Stage 1 keeps 16 small maps (0.5).
+# 9.5 times. Stage 0 keeps the image (0.5 MiB), eight maps of its size (4) and pooling's indices (0.25). Stage 1 keeps 8 + 8 small maps (0.5).
 #
 # </details>
 
@@ -120,14 +120,14 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Still 4.75. Image 0's backward frees its activations before rank 0 begins image 1. So rank 0's peak is its larger stage's.
+# Still 4.75. Image 0's backward frees its activations before rank 0 begins image 1. Ranks 0 and 3 peak in stage 0.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each replica saw half of the images. Our loss is a sum over images, so we add both replicas' gradients of each stage. To compare, each rank also computes all gradients alone.
+# Each replica saw half of the images. Our loss sums over images, so we add both replicas' gradients of each stage. To check, each rank computes all gradients itself.
 
 
 # %%
@@ -154,7 +154,7 @@ continue_with("17.1")
 # %%
 # %%px
 order = "→→→←"  # yours: four arrows, at least one of each
-stage, opposite = cut(comm.rank), cut(mirror.rank)
+stage, opposite = cut(comm.rank), cut(mirror.rank)  # without gradients
 pipelines = {"→": (comm, stage), "←": (mirror, opposite)}
 yours = run(order)
 ours, theirs = flat(stage), flat(opposite)
@@ -164,14 +164,14 @@ print("equal:", np.allclose(ours, flat(whole[comm.rank])), np.allclose(theirs, f
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes, up to rounding, in every order. If each replica averaged its losses, the smaller group's images would weigh more.
+# Yes, up to rounding, in every order. If each replica averaged its losses, images of the replica with fewer would weigh more.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Instead of timing the orders, we **replay** them, assuming equal stages, one slot per forward, two per backward, free messages.
+# We **replay** the orders, assuming equal stages, one slot per forward, two per backward and free messages.
 #
 # **Vote:** is MASTER (a) twice as fast as Basic, (b) about a quarter faster, (c) as fast?
 
@@ -185,7 +185,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 #
 # <details><summary>Open when you have one</summary>
 #
-# Two changes of direction, as in `→←←→`. Each saves 3 of the next image's 12 slots: three of its forwards overlap the previous backward. MASTER's three changes save 9 of 48, and 48 / 39 = 1.23: (b).
+# Two changes of direction, as in `→←←→`. Each saves 3 of the next image's 12 slots: three of its forwards overlap the previous backward. MASTER's three save 9: 48 / 39 = 1.23, (b).
 #
 # </details>
 #
@@ -193,7 +193,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 #
 # <details><summary>Open after the vote</summary>
 #
-# No. An image that saves 3 slots still takes 9: we stay below 12 / 9 = 1.33. Something in their runs must differ from our replay.
+# No. An image that saves 3 slots still takes 9: our speed-up stays below 12 / 9 = 1.33. Their runs must differ from our replay.
 #
 # </details>
 
@@ -209,13 +209,13 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # replica 0   [tile 0      tile 1]  →  stage 1  →  stage 2      the same,
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
-# [ ]  two ranks share stage 0: each computes, and keeps, about half of an image; both send to stage 1.
+# [ ]  two ranks share stage 0: each computes and keeps a tile, about half an image; both send to stage 1.
 #      Two micro-batches fit where one did.
 # ```
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program trains this plan, then omits one sum, and compares weights with one process's.
+# A program trains this plan twice, once without one sum, and compares weights with one process's.
 
 # %%
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi"
@@ -223,22 +223,22 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): two tiles, two directions, two groups. Without the sum between ranks 0–3 and 4–7, nothing hangs: only comparing weights shows the mistake.
+# (c): two tiles, two directions, two data-parallel groups. Without the sum between ranks 0–3 and 4–7, nothing hangs: only comparing weights shows the mistake.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - Where two micro-batches fit, 1F1B idles less than MASTER, and keeps model states once. Try recomputing first.
-# - If they fit, keep an image's tiles inside one machine: convolutions exchange halos.
-# - We had no batch norm (statistics differ between tiles and micro-batches, running statistics between replicas) and no dropout (masks differ).
+# - Where two micro-batches fit (try recomputing), 1F1B idles less than MASTER, and keeps model states once.
+# - Keep an image's tiles inside one machine if they fit: convolutions exchange halos.
+# - Batch norm would break equality (statistics differ between tiles and micro-batches, running statistics between replicas), as would dropout (masks differ).
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Count memory on every rank: the fullest decides.
-# - With one image per rank at a time, GEMS adds no activations to the fullest rank, but another stage's model states.
+# - Count memory on every rank: the fullest must fit.
+# - With one image per rank at a time, GEMS leaves the highest activation peak unchanged, but doubles model states.
 # - For scaling efficiency, compare a method with itself on fewer GPUs.
 
 # %% [markdown] tags=["slide"]
@@ -247,7 +247,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # An image needs 60 GB of activations; model states take 12 GB. Which gives most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos, or layers too small to tile, take long: it needs about 7.5 + 12 GB per GPU, and all compute at once. (a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (c) idles for 3/(m + 3) with m images and equal stages, if each first-stage GPU has room for four.</details>
+# <details><summary>What to listen for</summary>(b), unless halos, or layers too small to tile, take long: it needs about 7.5 + 12 GB per GPU, and all compute at once. (a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (c) idles for 3/(m + 3) with m images and equal stages, if each first-stage GPU has room for four images.</details>
 
 # %% [markdown]
 # ## References
