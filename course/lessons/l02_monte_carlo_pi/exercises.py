@@ -190,7 +190,7 @@ SAME_BATCH = Question(
         Option(
             "64",
             reply="All ranks use the same seed, so they shuffle alike and take the same 64. The mean loss "
-            "still falls, so it hides this. Compare the ranks' samples. The common shuffle can stay, if "
+            "still falls and hides this. Compare the ranks' samples. The common shuffle can stay, if "
             "rank r takes the 64 samples from number 64·r on.",
             right=True,
         ),

@@ -77,7 +77,7 @@ alone = errors(MPI.COMM_SELF, np.random.default_rng(SEED))  # a communicator of 
 together = errors(comm, np.random.default_rng(SEED))
 
 # %% [markdown]
-# The standard deviation of these errors is the **standard error**: the size of a typical error. Four ranks throw four times as many darts. By which factor does that change it?
+# The standard deviation of these errors is the **standard error**: the size of a typical error. Four ranks throw four times as many darts. By which factor does the error change?
 
 # %%
 predict("Error of four ranks, if that of one is 1?", None)
@@ -90,7 +90,7 @@ print(f"one rank: typically off by {one:.4f}; four ranks: by {four:.4f}")
 outcome("Error of four ranks, if that of one is 1?", four / one)
 
 # %% [markdown]
-# An unlucky seed? Change `SEED`, and run again from there. Then look at 40 darts of each rank:
+# An unlucky seed? Change `SEED` and rerun from that cell. Then draw 40 darts of each rank. How many points will you see?
 
 # %%
 # %%px
@@ -107,7 +107,7 @@ draw_darts(cluster["dots"])
 # Each point has four colours, one per rank: all ranks threw the *same* darts, and we counted each dart four times.
 #
 # A random generator computes its numbers from a **seed**, and equal seeds give equal numbers. Our ranks' seeds were equal.
-# Still, 3.14384 looked like π. One estimate hides the mistake. The spread of a thousand shows it.
+# One estimate, 3.14384, hid the mistake. The spread of a thousand shows it.
 #
 # </details>
 
@@ -127,7 +127,7 @@ draw_darts(cluster["dots"])
 # rank 1 with seed 0 throws the darts of rank 0 with seed 1.
 
 # %% [markdown]
-# What will the standard error be with your streams?
+# And with your streams?
 
 # %%
 predict("Error of four ranks with your streams, if that of one is 1?", None)
@@ -162,7 +162,7 @@ draw_darts(cluster["dots"])
 # %% tags=["nbval-ignore-output"]
 # %%px --save 02_pi.py
 def main(blocks=512, darts=100_000):  # one array for all the darts would take too much memory
-    streams = [stream(MPI.COMM_SELF, block) for block in range(comm.rank, blocks, comm.size)]
+    streams = [stream(MPI.COMM_SELF, block) for block in range(comm.rank, blocks, comm.size)]  # seed: block
     comm.Barrier()  # no rank starts before all have arrived
     start = MPI.Wtime()
     mine = sum(hits(rng, darts) for rng in streams)
@@ -189,7 +189,7 @@ if __name__ == "__main__":
 # On two cores, two ranks take roughly half as long as one. Four gain little or nothing more, because each core runs two of them. On four free
 # cores, they take about a quarter. What is your speed-up?
 #
-# The three π agree to the last digit: any rank throws the same darts in a block, and whole numbers add up exactly.
+# The three π agree to the last digit: a block's darts are the same on any rank, and whole numbers add up exactly.
 #
 # </details>
 
@@ -228,7 +228,7 @@ if __name__ == "__main__":
 # ## More
 #
 # If one rank alone needs the sum, you do not need `allreduce`. By default, **`Reduce`**
-# adds up the arrays of all ranks and gives the sum to that one rank, the **root**. The next function adds up counts with it, and passes every small test.
+# adds up the arrays of all ranks and gives the sum to that one rank, the **root**. The next function adds up counts with `Reduce`.
 
 # %% tags=["exercise: 02.3"]
 
@@ -308,7 +308,7 @@ show(
 # <details><summary>Open after the run</summary>
 #
 # Whole arrays are ten times as fast or more, because Python's checks now happen once per array, not once per dart. No later step gains as
-# much, but the gains multiply. All four steps together make one process fifty to more than a hundred times as fast. Six processes can make the loop at most six
+# much, but the gains multiply. All four steps together make one process 50 to over 100 times as fast. Six processes can make the loop at most six
 # times as fast.
 #
 # Ranks bring a further factor: on n free cores, n ranks can make the last program nearly n times as fast, because its arrays fit each core's cache. So make one process fast first, then add ranks.

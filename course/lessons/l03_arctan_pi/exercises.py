@@ -286,7 +286,7 @@ LAST_DIGITS = Question(
     options=(
         Option(
             "a bug, because correct sums agree in every digit",
-            reply="That would make the four sums above wrong. But they only differ from "
+            reply="That would make the four sums above wrong. But they differ only from "
             "about the 15th digit on. A bug is likely for a different reason: the 4th digit is far from the "
             "last ones.",
             belief="other-digits-are-a-bug",

@@ -64,7 +64,7 @@ print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 
 # %%
 # %%px --save 03_quadrature.py
-pair = comm.Split(comm.rank < 2)
+pair = comm.Split(comm.rank < 2)  # ranks 2 and 3: another pair
 
 
 def time_job(team, strips):
@@ -116,7 +116,7 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown] tags=["slide"]
 # ## 2 · One line for every job
 #
-# At how many strips do one and two ranks take equally long? This is the **break-even point**.
+# At how many strips, the **break-even point**, do one and two ranks take equally long?
 #
 # Each of p ranks computes N/p strips, in time *b* per strip. Everything else, such as `allreduce`, is **overhead**. Its time *a* depends on p,
 # but not on N. If each rank has a core, the job takes
@@ -171,7 +171,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# If each rank had a core, both pairs of curves cross at nearly the same N. Yet
+# If each rank had a core, the measured curves cross about where the lines do. Yet
 # `fit` saw only 10 and 10,000 strips.
 #
 # </details>
@@ -186,7 +186,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It falls: without recording, *a*₂ is smaller; *a*₁ and *b* hardly change. (Compute it: 2·(*a*₂ − *a*₁)/*b*.)
+# It falls: without recording, *a*₂ shrinks more than *a*₁; *b* stays. (Compute it: 2·(*a*₂ − *a*₁)/*b*.)
 #
 # </details>
 
@@ -222,7 +222,7 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 predict("How many times as fast as one rank are 1,024 ranks?", None)
 
 # %% [markdown]
-# The **efficiency** is the speed-up over one rank, divided by p:
+# The **efficiency** is the speed-up divided by p:
 
 # %%
 times = {p: 1 + 1_000 / p for p in (1, 4, 16, 64, 256, 1_024)}
@@ -258,8 +258,8 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs. You need it in a minute, so you want 480. What do you ask
 # first? (a) Which network? (b) Did the job grow? (c) How fast is a GPU?
 #
-# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU kept plenty to do. Yours stays the same: each of 480
-# GPUs has a sixtieth of the work, so with any overhead, the job takes over a minute. If *a* takes one, no number is enough.</details>
+# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU kept plenty to do. Yours stays the same: each
+# GPU has a sixtieth of its work on 8, so with any overhead, the job takes over a minute. If *a* takes one, no number is enough.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -288,7 +288,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% tags=["exercise: 03.2"]
 
 # %% [markdown]
-# And if the other ranks do not run yet? Then a program that runs alone, the parent, can start them with `Spawn`: its workers. (On a cluster, reserve their cores first.) Parent and
+# And if the other ranks do not run yet? Then a program that runs alone, the parent, can start workers with `Spawn`. (On a cluster, reserve their cores first.) Parent and
 # workers communicate through an **intercommunicator**: a communicator that connects two groups of ranks, here the parent and the workers. Each group counts its
 # own ranks from 0.
 #
@@ -320,7 +320,7 @@ if __name__ == "__main__":
     parent.Disconnect()
 
 # %% [markdown]
-# The parent does the job twice and times both: first alone, with the worker's own loop, then with the workers that it starts. The second time includes
+# The parent times the job twice: first alone, with the worker's own loop, then with workers, including
 # their start.
 
 # %%
@@ -350,7 +350,7 @@ shared = MPI.Wtime() - began
 print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one process: {1e3 * alone:,.1f} ms")
 
 # %% [markdown]
-# You measured *b* in the core. Estimate the time of a thousand strips, and of twenty million. (This loop is a little
+# You measured *b* in the core. Estimate the time of a thousand strips, and of twenty million. (This loop is somewhat
 # slower.) Starting workers takes less time than Setup did, which starts four ranks and the notebook's tools. **Predict:** are two workers faster
 # than one process with a thousand strips? And with twenty million?
 
@@ -364,8 +364,8 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 # With a thousand strips, two workers lose by far. Before they add up anything, they must start Python, import NumPy and connect to the parent. All of this is
 # overhead, so *a* is much larger than for ranks that run already.
 #
-# With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if each has a core and the
-# parent has a third. Why does the parent need a core, when it only waits? Open MPI polls: it checks again and again whether a message has come.
+# With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if each has a core, and the
+# parent its own. Why does the parent need a core, when it only waits? Open MPI polls: it checks again and again whether a message has come.
 # On two cores, three busy processes share what two could use, so two workers gain less, or even lose.
 #
 # </details>

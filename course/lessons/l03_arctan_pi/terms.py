@@ -16,7 +16,10 @@ TERMS = (
         "weak scaling",
         "How the time changes when n ranks get n times the work; ideally it stays the same.",
     ),
-    Term("efficiency", "The speed-up divided by the number of ranks: 100% when n ranks are n times as fast."),
+    Term(
+        "efficiency",
+        "The speed-up divided by the number of ranks; in weak scaling, one rank's time divided by theirs.",
+    ),
     Term(
         "intercommunicator",
         "A communicator that connects two groups of ranks; each rank communicates with the other group.",

@@ -154,7 +154,7 @@ def _check_update(answer: SimpleNamespace, comm: Any, case: None) -> None:
             f"weights {index} moved along this rank's own gradient: the sum was not complete yet.": (
                 np.full_like(weight, -RATE * factor * 10.0**comm.rank)
             ),
-            f"weights {index} moved along the mean of the gradients; here the sum was asked for.": (
+            f"weights {index} moved along the mean of the gradients; the task asks for the sum.": (
                 np.full_like(weight, -RATE * factor * total / comm.size)
             ),
             f"weights {index} did not change, or not in place.": np.zeros_like(weight),
@@ -207,7 +207,7 @@ WAIT_FIRST = Exercise(
         ),
         WrongAnswer(
             changed(_UPDATE, ("rate * gradients[i]", "rate * gradients[i] / comm.size")),
-            "here the sum was asked for",
+            "the task asks for the sum",
         ),
         WrongAnswer(changed(_UPDATE, ("weight -= rate", "weight = weight - rate")), "not in place"),
     ),
@@ -229,8 +229,8 @@ WHICH_GPU = Question(
         ),
         Option(
             "what GPUs 6 and 7 do before it",
-            reply="Both come about 300 ms late, and the others wait. Slow data, a hot GPU that "
-            "throttles, another program? Ask what the two share: their machine.",
+            reply="Both arrive about 300 ms late, and the others wait. Slow data, a hot machine, "
+            "another program? Ask what the two share: their machine.",
             right=True,
         ),
         Option(

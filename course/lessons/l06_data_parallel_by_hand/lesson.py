@@ -62,7 +62,7 @@ draw = np.random.default_rng(0)  # all ranks draw equal batches
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# Five numbered lines make the usual loop parallel. `team` is a communicator; cells below define the unknown functions.
+# Five numbered lines make the usual loop parallel. `team` is a communicator; the unknown functions follow.
 
 
 # %%
@@ -88,7 +88,7 @@ def train(team, rate, cut=np.array_split):
 
 
 # %% [markdown] tags=["subslide"]
-# `numbers` returns a tensor's memory as an array that MPI can overwrite (`flatten` may copy):
+# `numbers` views a tensor's memory as a flat array (stride 1) that MPI can overwrite; `flatten` may copy:
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -147,7 +147,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # Lines 4 and 5 add, so line 3 needs a *share* of the loss. For three ranks, would a third of each rank's *mean* do?
 #
 # **Vote:** they hold 2, 2 and 124 of the 128 images. How many of the new images are right: (a) 85 %, as before, (b) about 70 %, (c) about 10 %?
-# (Rank 3 sits out: `Create_group` does not wait, as `Split` would.)
+# (Rank 3 sits out: `Split` would wait for it, `Create_group` does not.)
 
 # %%
 # %%px --targets 0:3
@@ -175,14 +175,7 @@ train(team, rate=0.4, cut=lambda batch, _: np.split(batch, [2, 4]))  # before im
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# **Wager:** with your shares, can two sorted cuts from 0 to 128 move a decimal of 0.400933? (`[0, 0]` empties two shards.)
-
-# %%
-# %%px --targets 0:3
-train(team, rate=0.4, cut=lambda batch, _: np.split(batch, [0, 0]))  # your cuts
-
-# %% [markdown]
-# All four train, then your saved program runs on two:
+# Does your share train as one rank did? Four ranks, then your saved program on two:
 
 # %%
 # %%px --save 06_by_hand.py
@@ -195,7 +188,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# Rank 0 secretly draws, once, which rank sleeps 30, 20, 10 or 0 ms before each of 60 gradient sums. Each rank clocks
+# Rank 0 secretly gives each rank a different sleep, 30, 20, 10 or 0 ms, before each of 60 gradient sums. Each rank times
 # these sums. **Predict:** does the sleep cost about 0.9 s (15 ms per step, the mean) or 1.8 s?
 
 # %% tags=["nbval-ignore-output"]
@@ -240,7 +233,7 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 #  0 ms     ░░░░░░░░░░░░░░░░
 # ```
 #
-# 1.8 s: in every step, all wait for the slowest rank, the **straggler**. So *it* has the shortest time in the sums. 10 ms more sleep per step means 0.6 s less waiting.
+# 1.8 s: every step waits for the slowest rank, the **straggler**. So *it* waits least: 10 ms more sleep per step means 0.6 s less in the sums.
 #
 # </details>
 
@@ -250,25 +243,25 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
 # | line 3 | Both average gradients over n data-parallel ranks (line 4 adds): call `(n * loss).backward()` |
-# | lines 1, 4 | Delete 4: both do it during backward. Clip gradients afterwards. DDP (lesson 07) also does 1; with FSDP (lesson 11), seed weights equally |
-# | line 5 | `.item()` waits for the GPU: every 100 steps, run it on *all* ranks |
-# | straggler | NCCL calls return early: use a profiler. Per step, the late GPU spends the least time in collectives |
+# | lines 1, 4 | Delete 4: both do it during backward. Clip gradients afterwards. DDP also does 1; with FSDP, seed weights equally |
+# | line 5 | `.item()` waits for the GPU: run line 5 every 100 steps, on *all* ranks |
+# | straggler | NCCL calls return before GPUs finish: use a profiler. The late GPU spends the least time in collectives |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start with equal weights. Divide a shard's *sum* of losses by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
-#   Exceptions: layers or losses that mix samples (**batch norm**: lesson 07) or are random (**dropout**). Seed dropout by data-parallel rank, batches with *one* seed.
+# - Start with equal weights. Divide a shard's *sum* of losses by the *whole* batch's size. Add the gradients. Then n ranks train as one on the same batches, up to rounding.
+#   Exceptions: layers or losses that mix samples (**batch norm**: lesson 07) or are random (**dropout**). Seed dropout by data-parallel rank; draw batches with *one* seed.
 # - In an all-reduce, the rank that arrives last waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, a network gets nine fewer of 297 images right than on one. What do you look at
+# On eight ranks, a network gets nine fewer of 297 images right than on one. What do you check
 # first? (a) Five more seeds, (b) loss and gradients of the first step?
 #
-# <details><summary>What to listen for</summary>(b), dropout off: it is cheap. A factor of eight means a wrong division; a small gap,
-# different weights (line 1), unequal shards, different images or batch norm. If only float32 rounding separates the runs, take (a).</details>
+# <details><summary>What to listen for</summary>(b), dropout off: it is cheap. A factor of eight means a wrong division; a small gap means
+# different weights (line 1), different batches, unequal shards or batch norm. If only float32 rounding separates the runs, take (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -338,9 +331,9 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # %%px
 
 # %% [markdown]
-# Does it help a real network? Ours now has six layers, so a step takes 12 all-reduces (*messages*, for short): each layer has a weight and a bias.
+# Does it help a real network? The next has six layers, each with a weight and a bias: 12 all-reduces (*messages*, for short) per step.
 #
-# Let computing take 1. On this link, each message costs 0.3, and all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides a part, but
+# Let forward and backward take 1. On this link, each message costs 0.3, and all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides a part, but
 # the 12 fixed costs remain. So libraries collect gradients in **buckets**, and send a bucket as one message. The **fusion threshold** limits a bucket's bytes. `GradientBuckets` of `course_lib` does this,
 # with overlap.
 #
@@ -370,7 +363,7 @@ once = timed(pair, lambda: compute(plain), repeat=40)
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
 
 # %% [markdown]
-# We time five kinds of steps. (A bar is the median of several runs; its thin line runs from the fastest to the slowest.)
+# We time five kinds of steps. (A bar is the median of several runs; its thin line spans fastest to slowest.)
 
 # %%
 # %%px --targets 0:2 --timeout 100
@@ -394,11 +387,11 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One message is fastest, although overlap hides nothing of it: 1 + 0.3 + 0.5 = 1.8. Messages start after forward, at 1/3, and travel one at a time. So twelve need about 1/3 + 12 · 0.3 + 0.5 = 4.4.
+# One message is fastest, although overlap hides nothing of it: 1 + 0.3 + 0.5 = 1.8. Forward takes about 1/3. Then messages travel one at a time. So twelve need about 1/3 + 12 · 0.3 + 0.5 = 4.4.
 # Four need about 2/3 + 4 · 0.3 + 0.5 = 2.4: their first bucket is full halfway through backward.
 #
-# With a smaller fixed cost and slower bytes, a few large buckets beat one, because overlap hides more. In a ring, more ranks raise the fixed cost: use larger buckets. By default, PyTorch's DDP (lesson 07) closes its
-# first bucket at 1 MiB and the others at 25 MiB, from its second step on. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
+# With a smaller fixed cost and slower bytes, a few large buckets beat one, because overlap hides more. In a ring, more ranks raise the fixed cost: use larger buckets. From its second step on, PyTorch's DDP (lesson 07) by default closes its
+# first bucket at 1 MiB and the others at 25 MiB. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # Our delay is a sleep. On a real link, overlap may hide less: many MPI libraries make **progress** (move bytes) only inside MPI calls, and backward makes few.
 # NCCL makes progress by itself, but its kernels occupy a part of the GPU.
@@ -424,13 +417,13 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # ```
 #
 # A *synchronous* server waits for a gradient from every worker, and then updates once. With section 2's shares, this equals training with an all-reduce, up to rounding. But with n workers, a single server
-# receives n gradients and sends n copies of the weights per step (so real systems split the weights over several servers). In a ring all-reduce, each rank sends fewer bytes than two gradients, for any n, in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
+# receives n gradients and sends n copies of the weights per step (so real systems split the weights over several servers). In a ring all-reduce, each rank sends fewer bytes than two gradients, for any n, but in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. Is that free? While one worker computes, the others' gradients
 # change the weights. So its own gradient arrives **stale**: **staleness** is the number of updates since the worker fetched the weights.
 #
 # Three equal workers sleep 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. How stale are its gradients then? (`train_asynchronously` runs the
-# server on rank 0. It returns losses, which we drop, and for each update its worker (`order`) and its `staleness`.)
+# server on rank 0. It returns losses, which we drop, and on rank 0 `service`: each update's worker (`order`) and `staleness`.)
 
 # %%
 predict("Median staleness of the slow worker's gradients?", None)
@@ -470,7 +463,7 @@ outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["s
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Among n equal workers, staleness is about n − 1, here 2. If one worker takes k times as long per gradient, each of the n − 1 others makes k updates meanwhile: its staleness is
+# Among n equal workers, staleness is about n − 1, here 2. If one worker takes k times as long per gradient, each of the n − 1 others makes k updates meanwhile: the slow one's staleness is
 # about k · (n − 1). This holds while the server keeps up. (Here k is about 9, because workers also compute and send.) So 19 equal workers have a staleness of 18, too.
 #
 # </details>
@@ -506,7 +499,7 @@ for staleness in (0, 2, 18):
 #
 # </details>
 #
-# **Rescue it:** change the rate until 18 updates late end at 80 % or more.
+# **Rescue it:** find a rate that gets 80 % or more right, 18 updates late.
 
 # %%
 # %%px --targets 0
@@ -515,7 +508,7 @@ train_late(18, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 0.03 gives 80.5 %; 0.05, only 69 %. Was asynchrony worth it? While 19 asynchronous workers send 240 gradients, 19 *synchronous* ones could take 240 / 19 ≈ 13 steps, if none is late and sending is free. If each step uses all 1,500 images (79 per worker) at a
+# Rate 0.03 gives 80.5 %, 0.05 only 69 %. Was asynchrony worth it? While 19 asynchronous workers send 240 gradients, 19 *synchronous* ones could take 240 / 19 ≈ 13 steps, if none is late and sending is free. If each step uses all 1,500 images (79 per worker) at a
 # rate of 0.8, they reach 84 % (we ran it).
 #
 # Stale gradients need a smaller rate, and the order of arrival makes every run different. So large networks are almost always pre-trained synchronously today. Servers

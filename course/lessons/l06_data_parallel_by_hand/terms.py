@@ -9,7 +9,7 @@ TERMS = (
         "network.",
         forms=r"data[- ]parallel(ism)?",
     ),
-    Term("replica", "One rank's complete copy of the network."),
+    Term("replica", "A complete copy of the network, here one per rank."),
     Term(
         "global batch",
         "The samples of one training step on all ranks together.",

@@ -1,21 +1,27 @@
 """Why is everyone waiting? The report of a hang: one line per rank, then the likely cause.
 
-The way to it: each rank notes the MPI call that it is in, in a small file (`recording/record.py`).
-`observer.py` reads these into `RankState`s. `watch.py` decides when to intervene and calls `report`: at once
-after a death; when no busy rank moves, after 1 s if a rank raised and after 10 s otherwise; else, as for a
+The way to it: each rank notes the MPI call that it is in, in a small file (`recording/record.py`). In a close
+look, its Python stack adds the line, and the names of torch's calls. `observer.py` reads these into
+`RankState`s. `watch.py` decides when to intervene and calls `report`: at once after a death or when the
+cluster is down; when no busy rank moves, after 1 s if a rank raised and after 10 s otherwise; else, as for a
 rank that computes, is stopped or silent, at the deadline or when the learner interrupts. `running_cell.py`
-shows the report and frees the ranks. (`answer_job.py` reports exercises; `lanes.py` uses `find_cycle`,
-`is_in` and `has_not_completed`.) Here is only reasoning, about data that `snapshot.py` explains. A rank that
-is dead, silent, stopped, has raised or computes may explain why the others wait. Otherwise all wait, and
-messages come before collectives, because a circle of messages is certain (of Sendrecvs, nearly). Its reason
-is not: a message that never came may have been sent with another tag.
+shows the report and frees the ranks: by an interrupt, else by replacing the cluster. (`answer_job.py` reports
+exercises; `lanes.py` uses `find_cycle`, `is_in` and `has_not_completed`.) Here is only reasoning, about data
+that `snapshot.py` explains. A rank that is dead, silent, stopped, has raised or computes may explain why the
+others wait. Otherwise all wait, and messages come before collectives, because a circle of messages is certain
+(of Sendrecvs, nearly). Its reason is not: a message that never came may have been sent with another tag.
+Waits of which only a name is known (threads, torch) come first.
 
-Of a rank's `Call`, `on` is its communicator, `turn` counts the collectives that the rank made there before,
-`peer` is its partner or root (-1: any rank; other negative numbers: nobody; None: everyone, or nobody knows),
-`other` is the rank to which a Sendrecv sends (its `tag` is that of its receive), and `of` is the non-blocking
-operation that a Wait completes. A Sendrecv never `sends`; it has an `other`. Only intracommunicators and a
-rank's main thread are recorded. A rank's `done` is the last collective that it completed, or began without
-blocking. Ranks are those of the world.
+A new cause is a function that returns a sentence, or "" where it does not fit: put it in `_all_wait` by its
+certainty, and a row in `CAUSES` of `tests/test_hang.py`. A new fact about a call goes into `Call`, about a
+rank into `RankState`.
+
+Of a rank's `Call`, `on` is its communicator (equal if made by the same calls, of the same ranks), `turn`
+counts the collectives that the rank made there before, `peer` is its partner or root (-1: any rank; other
+negative numbers: nobody; None: everyone, or nobody knows), `other` is the rank to which a Sendrecv sends (its
+`tag` is that of its receive), and `of` is the non-blocking operation that a Wait completes. A Sendrecv never
+`sends`; it has an `other`. Only intracommunicators and a rank's main thread are recorded. A rank's `done` is
+the last collective that it completed, or began without blocking. Ranks are those of the world.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -44,7 +50,10 @@ _CHECK_MESSAGES = "Check partners, tags and the number of messages."
 
 
 def report(states: Sequence[RankState], cause: str = "") -> str:
-    """The table of all ranks, then the likely cause: `cause`, if `watch.py` knows it."""
+    """The table of all ranks, then the likely cause: `cause`, if `watch.py` knows it.
+
+    It knows three: a rank still moves, a part of the cluster was removed, a rank computes while others move.
+    """
     what = [_shorten(state.what()) for state in states]
     width = max(map(len, what))
     who = [f"rank {state.rank} on {state.host}" if state.host else f"rank {state.rank}" for state in states]
@@ -125,7 +134,7 @@ def _after_raise(
     raised: Sequence[RankState], waiting: Sequence[RankState], computing: Sequence[RankState]
 ) -> str:
     if not waiting and not computing:
-        return f"{_ranks(raised)} raised; the cell ended everywhere."
+        return f"{_ranks(raised)} raised an error; the cell ended everywhere."
     left = f"and {_ranks(computing, 'still computes', 'still compute')}"
     if waiting and computing:
         left = f"so {_ranks(waiting)} may wait for something that never comes, {left}"
@@ -253,7 +262,7 @@ def _opposite_orders(waiting: Sequence[RankState]) -> str:
 def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
     """Why the collective `call` that somebody is in does not complete, or ""."""
     here = [state.call for state in waiting if state.call is not None and is_in(state, call)]
-    done = [state.done.name for state in finished if state.done is not None and _made_last(state, call)]
+    done = [each.done.name for each in (*finished, *waiting) if each.done and _made_last(each, call)]
     names = sorted({SAME_CALL.get(name, name) for name in (*(other.operation for other in here), *done)})
     if len(names) > 1:
         are_in = "are in, or have made," if done else "are in"
@@ -276,7 +285,9 @@ def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[Ran
         mine = state.call
         on_it = mine is not None and mine.collective and mine.on == call.on  # in it, or in an earlier one
         if has_not_completed(state, call) and not on_it:
-            return f"{must} rank {state.rank} is still in {mine or 'another call'}."
+            perhaps = "" if _surely_misses(state, call) else ", which perhaps has not,"
+            where = mine or next(iter(state.unrecorded), "another call")
+            return f"{must} rank {state.rank}{perhaps} is still in {where}."
     return ""
 
 
@@ -292,7 +303,9 @@ def _disagreement(call: Call, waiting: Sequence[RankState], finished: Sequence[R
         do = "does" if len(absent) == 1 else "do"
         return f"{_must(call)} {listed_ranks(absent)} {do} not run this cell. {_ADD_TO_TARGETS}"
     if not call.on.members or len(here) == len(call.on.members):
-        return f"all ranks are in {call.operation}, but with different sizes or types."
+        return (
+            f"all ranks of its communicator are in {call.operation}: perhaps with different sizes or types."
+        )
     return (
         f"{_ranks(here, 'is', 'are')} still in {call.operation}, which the other ranks have completed: not "
         "all made it with the same size, type or root."
@@ -360,7 +373,8 @@ def _left_alone(rank: int, call: Call, partner: int | None, does: str, finished:
     """Of the two messages of a Sendrecv, the one with `partner` may be complete; so may requests."""
     posted = any(state.rank == partner and state.counts.posted for state in finished)
     without = " without" if call.other is None and not posted else ", perhaps without"
-    check = f"It has requests that it never waited for. {_CHECK_MESSAGES}" if posted else _CHECK_MESSAGES
+    requests = f"Rank {partner} has requests that it never waited for, perhaps of an earlier cell. "
+    check = f"{requests * posted}{_CHECK_MESSAGES}"
     return (
         f"rank {rank} is in {call}, but rank {partner} has finished{without} a call that {does} it. {check}"
     )
@@ -371,14 +385,16 @@ def _circle(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> str
     if len(cycle) == 1:
         why = f"rank {cycle[0]} waits for itself, and while it waits it can do nothing else."
         begun = not calls[cycle[0]].sends or calls[cycle[0]].of
-        return f"{why} Of a message to itself, already begun, the tags must agree." if begun else why
+        return (
+            f"{why} If it has begun that message with Isend or Irecv, both tags must agree." if begun else why
+        )
     sends = [rank for rank in cycle if calls[rank].sends]
     both = [rank for rank in cycle if calls[rank].other is not None]  # in a Sendrecv
     if len(sends) == len(cycle):
         why = "Each waits until its send is done, and none has reached its receive."
         if all("ssend" in calls[rank].operation.lower() for rank in cycle):
             why = "Each sends synchronously: until a receive matches, the send does not end."
-    elif len(both) == len(cycle) or (len(cycle) == 2 and (sends or both)):
+    elif len(both) == len(cycle) or (len(cycle) == 2 and sends):
         return _mismatch(calls, cycle, circle)  # a send and its receive face each other
     elif sends or both:
         why = "Each can go on only after the next has. Let one of them make its calls in the opposite order"
@@ -404,14 +420,16 @@ def _mismatch(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> s
                 f"{circle} wait for each other: rank {rank} sends to rank {to}, but rank {to} receives from "
                 f"rank {source}. If each sends to one side, each must receive from the other side."
             )
-    tags = {tag for rank in cycle if (tag := calls[rank].tag) is not None and tag >= 0}
-    if len(tags) > 1:
-        return f"{circle} wait for each other with different tags ({', '.join(map(str, sorted(tags)))})."
     if len({calls[rank].on for rank in cycle}) > 1:
         return (
             f"{circle} wait for each other on different communicators: a message can be received only on the "
             "communicator on which it was sent."
         )
+    # Of a Sendrecv, the tag is that of its receive: it counts only if that is from the circle.
+    facing = [calls[rank] for rank in cycle if calls[rank].peer in cycle]
+    tags = {call.tag for call in facing if call.tag is not None and call.tag >= 0}
+    if len(tags) > 1:
+        return f"{circle} wait for each other with different tags ({', '.join(map(str, sorted(tags)))})."
     return f"{circle} wait for each other: the one's send and the other's receive do not match."
 
 

@@ -146,8 +146,8 @@ CAUSES = {
     **{
         f"a rank that waits for itself in {call}": (
             [finished(0), waiting(1, call)],
-            "rank 1 waits for itself, and while it waits it can do nothing else. Of a message to itself, "
-            "already begun, the tags must agree.",
+            "rank 1 waits for itself, and while it waits it can do nothing else. If it has begun "
+            "that message with Isend or Irecv, both tags must agree.",
         )
         for call in (recv(1, tag=2), sendrecv(1, 1, tag=2), wait_for("Isend", 1, tag=2))
     },
@@ -159,7 +159,18 @@ CAUSES = {
         [in_torch(0, "recv"), finished(1)],
         "rank 0 is in torch.distributed.recv, but rank 1 has finished. Every send needs its receive.…",
     ),
-    "all have raised": ([raised(0), raised(1)], "ranks 0 and 1 raised; the cell ended everywhere."),
+    "another collective in its place, completed by a rank that waits elsewhere": (
+        [
+            waiting(0, recv(-1), Done("Bcast", 0, WORLD)),
+            *(waiting(r, collective("Scatter")) for r in (1, 2, 3)),
+        ],
+        "the ranks are in, or have made, different collectives (Bcast, Scatter).…",
+    ),
+    "a Sendrecv whose send leaves the circle": (
+        [waiting(0, sendrecv(1, 2, tag=3)), finished(1), waiting(2, recv(0, tag=4))],
+        "a circle of waiting: rank 0 → rank 2 → rank 0. Each can go on only after the next has.…",
+    ),
+    "all have raised": ([raised(0), raised(1)], "ranks 0 and 1 raised an error; the cell ended everywhere."),
     "a rank in the next collective has called this one": (
         [
             waiting(0, collective("Reduce", 5, root=0)),
@@ -197,7 +208,7 @@ CAUSES = {
     ),
     "all are in the same collective": (
         [waiting(rank, collective("Allreduce")) for rank in range(4)],
-        "all ranks are in Allreduce, but with different sizes or types.",
+        "all ranks of its communicator are in Allreduce: perhaps with different sizes or types.",
     ),
     "some have completed the collective": (
         [*(finished(rank, "Bcast", 4) for rank in range(3)), waiting(3, collective("Bcast", 4, root=0))],
