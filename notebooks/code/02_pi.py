@@ -34,7 +34,7 @@ def stream(comm, seed=0):
 
 # %%
 def main(blocks=512, darts=100_000):  # one array for all the darts would take too much memory
-    streams = [stream(MPI.COMM_SELF, block) for block in range(comm.rank, blocks, comm.size)]
+    streams = [stream(MPI.COMM_SELF, block) for block in range(comm.rank, blocks, comm.size)]  # its seed
     comm.Barrier()  # no rank starts before all have arrived
     start = MPI.Wtime()
     mine = sum(hits(rng, darts) for rng in streams)

@@ -30,7 +30,7 @@ def pi(team, strips):
 
 
 # %%
-pair = comm.Split(comm.rank < 2)
+pair = comm.Split(comm.rank < 2)  # ranks 2 and 3: another pair
 
 
 def time_job(team, strips):

@@ -30,7 +30,7 @@ def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray)
 
 # %%
 def gradients(comm, first, up, down, chosen, batch):
-    """Return the chosen images' summed gradients, divided by `batch`."""
+    """Return the chosen images' summed gradients, divided by the global `batch`."""
     x = np.maximum(images[chosen] @ first, 0)
     hidden, y = mlp_forward(comm, x, up, down)
     d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image
@@ -67,7 +67,7 @@ def correct(comm, first, up, down):
 # %%
 # The course's solution of exercise 09.4: yours takes its place when it is right.
 def mlp_backward(comm, x, hidden, up, down, d_y):
-    """Gradients, from that of y: of x, and of this rank's columns of `up` and rows of `down`."""
+    """Return the gradients of x, and of this rank's columns of `up` and rows of `down`."""
     d_hidden = (d_y @ down.T) * (hidden > 0)
     d_up, d_down = x.T @ d_hidden, hidden.T @ d_y
     d_x = d_hidden @ up.T

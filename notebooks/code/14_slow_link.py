@@ -72,7 +72,7 @@ def tree(comm, array, near=1):
 
 # %%
 def seconds(team, work):
-    """The slowest rank's best time of five."""
+    """The slowest rank's best of five, each after a barrier."""
     return team.allreduce(min(repeat(work, team.Barrier, number=1, repeat=5)), op=MPI.MAX)
 
 
@@ -83,7 +83,7 @@ def exchange(team, n):
 
 # %%
 if __name__ == "__main__":
-    team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks, and the rest
+    team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks; the rest sit out
     if comm.rank == team.rank:
         alpha = exchange(team, 1)
         beta = max(exchange(team, 2**15) - alpha, 0) / 2**18  # 2**15 numbers are 2**18 bytes

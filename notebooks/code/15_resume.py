@@ -40,7 +40,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 # %%
 def train(path, steps=60, every=20):
-    """Train on from `path`."""
+    """Resume from `path` if it exists; yield after each step."""
     torch.manual_seed(0)  # the same weights on every rank
     model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -57,7 +57,7 @@ def train(path, steps=60, every=20):
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        yield (done := done + 1), comm.allreduce(loss.item())  # (step, loss); the caller acts here
+        yield (done := done + 1), comm.allreduce(loss.item())  # (step, loss)
         stop = comm.allreduce(len(asked)) > 0
         if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())

@@ -162,7 +162,7 @@ draw_darts(cluster["dots"])
 # %% tags=["nbval-ignore-output"]
 # %%px --save 02_pi.py
 def main(blocks=512, darts=100_000):  # one array for all the darts would take too much memory
-    streams = [stream(MPI.COMM_SELF, block) for block in range(comm.rank, blocks, comm.size)]  # seed: block
+    streams = [stream(MPI.COMM_SELF, block) for block in range(comm.rank, blocks, comm.size)]  # its seed
     comm.Barrier()  # no rank starts before all have arrived
     start = MPI.Wtime()
     mine = sum(hits(rng, darts) for rng in streams)

@@ -177,8 +177,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# The notebook records the pair's MPI calls, but not those of `COMM_SELF`. Your saved program records nothing. Does its break-even point rise or
-# fall?
+# The notebook records the pair's MPI calls, but not those of `COMM_SELF`. Your saved program records nothing. **Predict** its break-even point.
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -186,7 +185,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It falls: without recording, *a*₂ shrinks more than *a*₁; *b* stays. (Compute it: 2·(*a*₂ − *a*₁)/*b*.)
+# It falls, to 2·(*a*₂ − *a*₁)/*b*: without recording, *a*₂ shrinks more than *a*₁; *b* stays. The instrument slowed the experiment.
 #
 # </details>
 

@@ -243,7 +243,7 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
 # | line 3 | Both average gradients over n data-parallel ranks (line 4 adds): call `(n * loss).backward()` |
-# | lines 1, 4 | Delete 4: both do it during backward. Clip gradients afterwards. DDP also does 1; with FSDP, seed weights equally |
+# | lines 1, 4 | Delete 4: both do it during backward. Clip gradients afterwards. DDP (lesson 07) also does 1; with FSDP (lesson 11), seed weights equally |
 # | line 5 | `.item()` waits for the GPU: run line 5 every 100 steps, on *all* ranks |
 # | straggler | NCCL calls return before GPUs finish: use a profiler. The late GPU spends the least time in collectives |
 

@@ -43,7 +43,7 @@ def _check_backward(answer: SimpleNamespace, comm: Any, hidden: int) -> None:
         d_hidden = np.sum([(d_y @ down[shard].T) * (x @ up[:, shard] > 0) for shard in shards], axis=0)
         expect(
             not np.array_equal(got[0], d_hidden @ up[:, mine].T),
-            "added up d_hidden over the ranks. Each rank's was complete, for hidden numbers of its own.",
+            "added up d_hidden over the ranks. On each rank it was complete for that rank's hidden numbers.",
         )
     for number, name in enumerate(("d_up", "d_down"), 1):
         lookalikes = {}
@@ -78,7 +78,7 @@ def _gradients(x: Any, up: Any, down: Any, d_y: Any) -> list[Any]:
 
 _BACKWARD = '''\
 def mlp_backward(comm, x, hidden, up, down, d_y):
-    """Gradients, from that of y: of x, and of this rank's columns of `up` and rows of `down`."""
+    """Return the gradients of x, and of this rank's columns of `up` and rows of `down`."""
     d_hidden = (d_y @ down.T) * (hidden > 0)
     d_up, d_down = x.T @ d_hidden, hidden.T @ d_y
     d_x = d_hidden @ up.T

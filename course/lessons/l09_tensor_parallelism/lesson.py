@@ -83,7 +83,7 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 # %%
 # %%px --save 09_tensor.py
 def gradients(comm, first, up, down, chosen, batch):
-    """Return the chosen images' summed gradients, divided by `batch`."""
+    """Return the chosen images' summed gradients, divided by the global `batch`."""
     x = np.maximum(images[chosen] @ first, 0)
     hidden, y = mlp_forward(comm, x, up, down)
     d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image
@@ -128,10 +128,10 @@ def correct(comm, first, up, down):
 
 
 # %% [markdown] tags=["subslide"]
-# A team of one rank trains, then a team of four. Each team names the digits on 297 new images. Then *one* process does, with the collected
+# A team of one rank trains, then a team of four. Each team classifies 297 new images. Then *one* process does, with the collected
 # matrices.
 #
-# **Vote:** does the network of four ranks lose 20 images or more? (a) no, (b) in the team and when collected, (c) only when collected.
+# **Vote:** compared with one rank, does the network of four lose 20 images or more? (a) no, (b) in the team and when collected, (c) only when collected.
 
 # %%
 # %%px
@@ -195,7 +195,7 @@ if __name__ == "__main__":
 #
 # Yes: this weight agrees to nine decimals (float64, no dropout).
 #
-# A rank's columns of `up` give only a part of `d_x`. Its `d_up` and `d_down` are complete: it has all images, and all of its hidden numbers. So an MLP needs *two all-reduces*: `y` forward, `d_x` backward.
+# A rank's columns of `up` give only a part of `d_x`. Its `d_up` and `d_down` are complete: it has all images, and complete hidden numbers. So an MLP needs *two all-reduces*: `y` forward, `d_x` backward.
 #
 # </details>
 
@@ -214,7 +214,7 @@ if __name__ == "__main__":
 predict("At which batch do both send equally many bytes?", None)
 
 # %% [markdown]
-# `Counting` is a communicator that counts the bytes that it all-reduces:
+# `Counting` is a communicator that counts the bytes it all-reduces:
 
 
 # %%
@@ -222,9 +222,9 @@ predict("At which batch do both send equally many bytes?", None)
 class Counting(MPI.Intracomm):
     nbytes = 0
 
-    def Allreduce(self, sendbuf, recvbuf):
+    def Allreduce(self, sendbuf, recvbuf, op=MPI.SUM):
         self.nbytes += recvbuf.nbytes
-        super().Allreduce(sendbuf, recvbuf)
+        super().Allreduce(sendbuf, recvbuf, op)
 
 
 counted = {}
@@ -442,7 +442,7 @@ for way, nbytes in most.items():
 # A norm treats each position of the text separately, so each rank could take some of the *positions*. This is Megatron-LM's **sequence parallelism**, the third line of
 # the output: 27 % instead of 49 %. (Not 25 %: this rank has two of six heads.)
 #
-# It puts an all-gather before attention and the MLP, and a reduce-scatter after. In a ring, these send as many bytes as one all-reduce (lesson 04). Backward gathers `x`
+# An all-gather then comes before attention and the MLP, a reduce-scatter after. In a ring, both together send as many bytes as one all-reduce (lesson 04). Backward gathers `x`
 # once more, because each rank kept only its positions.
 #
 # And it needs one more sum: each rank now computes the gradient of a norm's weights, and of a row-parallel layer's bias, from its own positions only. Without this sum,

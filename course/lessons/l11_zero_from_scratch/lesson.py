@@ -149,13 +149,13 @@ if __name__ == "__main__":
     train(comm, network())
 
 # %%
-# !mpiexec -n 1 python code/11_zero.py  # is the file still right on one rank?
+# !mpiexec -n 1 python code/11_zero.py  # still right on one rank?
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# In stage 1, each rank holds all layers' full gradients. In **stage 2**, a **hook**, a function that PyTorch calls, sums and drops each as soon
-# as it is complete:
+# In stage 1, each rank holds all full gradients. In **stage 2**, a **hook**, a function that PyTorch calls, sums each as soon
+# as it is complete, and drops the full one:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
@@ -196,12 +196,12 @@ train(comm, network(), sum_in_backward, gather_in_time)
 predict("The lowest stage that fits into 184 MiB?", None)
 
 # %% [markdown]
-# We try three steps of stage 1:
+# Two ranks load your file, run `first`, then three steps of stage 1 within the limit:
 
 # %%
 from course_lib.effects import runs_within
 
-first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, network())"  # no limit yet
+first = "from course_lib.parallel.plain_zero import gather_in_time; train(comm, network())"  # warm-up
 
 
 def trains(mib, how):
@@ -260,7 +260,7 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# 64 GPUs, with one rank each, train 8 billion parameters in mixed precision. How many GB does each keep?
+# 64 GPUs, one rank each, train 8 billion parameters in mixed precision. How many GB does each keep?
 #
 # ```
 #            weights   gradients   optimizer state
@@ -271,8 +271,8 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 # stage 2     16      +    0.25   +       1.5        =   17.75
 # stage 3      0.25   +    0.25   +       1.5        =    2
 #
-# on top: activations (backward frees them as gradients appear); in stages 2 and 3 full gradients of a layer or a few; in stage 3 also full weights:
-#         PyTorch's FSDP gathers one or two layers, and what is in no layer; DeepSpeed (lesson 12) up to 10⁹ weights
+# on top: activations (backward frees them as gradients appear); in stages 2 and 3 full gradients of some layers; in stage 3 also full weights:
+#         PyTorch's FSDP gathers one or two layers, and weights outside layers; DeepSpeed (lesson 12) up to 10⁹ weights
 # ```
 
 # %% [markdown] tags=["slide"]
@@ -288,7 +288,7 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 #
 # Data parallelism needs 20 GB more than each of your 8 GPUs has. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller micro-batch?
 #
-# <details><summary>What to listen for</summary>Choose (a) if 7/8 of the optimizer state is over 20 GB, (b) if it takes 7/8 of all model states, (c) if
+# <details><summary>What to listen for</summary>Choose (a) if 7/8 of the optimizer state is over 20 GB, (b) if only 7/8 of all model states is, (c) if
 # activations fill the memory (accumulate, so the batch stays).</details>
 
 # %% [markdown]
@@ -328,7 +328,7 @@ predict("How many times as many bytes does a rank send in stage 3 as in stage 2?
 
 # %%
 # %%px
-from course_lib.parallel.plain_zero import update  # the right one, if yours is not yet
+from course_lib.parallel.plain_zero import update  # the course's: yours may send otherwise
 
 
 class Counting(MPI.Intracomm):
@@ -358,7 +358,7 @@ outcome("How many times as many bytes does a rank send in stage 3 as in stage 2?
 # consists of these two, so stage 0 sends 2 as well. Stage 3 gathers for forward, and again for backward.
 #
 # ZeRO's paper counts the same: 2, 2, 2 and 3. (DeepSpeed's defaults send more: lesson 12.) All this holds for one backward per step. If you
-# accumulate gradients, stages 0 and 1 can sum once, but stage 2 sums after each backward, and stage 3 also gathers for each. (Our short code
+# accumulate gradients, stages 0 and 1 can sum once, but stage 2 sums in each backward, and stage 3 also gathers for each. (Our short code
 # expects one backward. Libraries join many tensors per message, and send while backward goes on.)
 #
 # </details>

@@ -152,7 +152,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No: either way, each update takes the mean over the same 48 images.
+# No: either way, each update averages over the same 48 images.
 #
 # </details>
 
@@ -166,7 +166,7 @@ if __name__ == "__main__":
 # it needs    weight 4  +  gradient 4  +  Adam's two averages 8    =   16
 # it has      600 MiB / 33 million parameters                      =   19
 #
-# The limit does not count Python and its libraries. Activations take a few MiB.
+# The limit (Linux only) does not count Python and its libraries. Activations take a few MiB.
 # ```
 #
 # **Vote:** does it train?
@@ -198,7 +198,7 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 print("2 ranks, stage 1 trains:", trains(600))
 
 # %% [markdown]
-# Next time, count first. On N ranks, each rank keeps:
+# Now count first. On N ranks, each rank keeps:
 #
 # ```
 #            bytes per parameter                              on 2 ranks    on 4 ranks
@@ -229,11 +229,11 @@ for n, mib, stage in (2, 600, 2), (2, 600, 3), (4, 420, 2):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a) and (c). Job (b) fails, although it keeps least.
+# (a) and (c). Job (b) fails, although it keeps less than (a).
 #
 # </details>
 #
-# **Contest:** let the job that failed train, by changing one of these keys:
+# **Contest:** make the failed job train by changing one of these keys:
 #
 # ```
 #                                 default
@@ -256,7 +256,7 @@ print(trains(600, stage=3, reduce_bucket_size=1_000_000))
 # kept 10  +  full weights 4  +  their buffer 3.4  +  other buffers 2.7  =  20.1 (recorded; stage 1: 18.0, stage 2: 17.5)
 # ```
 #
-# At 0, each layer waits for its weights. So a large model keeps the default: of 112 GB for 7 billion 16-bit weights, this buffer takes 0.1 GB.
+# At 0, each layer waits for its weights. A large model keeps the default: with 16-bit weights, this buffer takes only 0.1 GB.
 #
 # </details>
 
@@ -338,7 +338,7 @@ fewer = third_step(2, room=6)
 #
 # <details><summary>Open after your vote</summary>
 #
-# No. Here, over a billion other weights are used between a layer's forward and backward. DeepSpeed frees the layer's and gathers them again: 4 · 1 + 4 · 2 = 12.
+# No. Here, over a billion other weights are used between most layers' forward and backward. DeepSpeed frees their weights and gathers them again: almost 4 · 1 + 4 · 2 = 12.
 #
 # ```
 #            GB per GPU, with 16-bit weights          numbers sent per parameter and update
@@ -362,7 +362,7 @@ fewer = third_step(2, room=6)
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
 # - With equal shares, every stage trains as one process does, up to rounding, batch norm and dropout.
-# - Take the lowest stage that fits. Stages 2 and 3 send in every micro-batch. But they leave room for fewer, larger micro-batches.
+# - Take stage 0 or 1 if one fits. Otherwise time 2 and 3: they send in every micro-batch, but leave room for larger ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -400,7 +400,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces each of them, even a bucket with a single owner.
 #
-# Without mixed buckets, DeepSpeed sends each owner its sum with a `reduce`, in which each rank sends each gradient once. It is not the default, because many ranks mean many small messages, which can take longer than one all-reduce.
+# Without mixed buckets, DeepSpeed sends each owner its sum with a `reduce`, in which each rank sends each gradient once. This is not the default: on many ranks, many small messages can take longer than one all-reduce.
 #
 # </details>
 #
@@ -427,7 +427,7 @@ from mpi_classroom.launch import job_folder
 
 more = batch_keys(48, size, room=24) | {"zero_optimization": {"stage": 2}}
 engine, *_ = deepspeed.initialize(model=network(256), config=config | more)
-folder = [tempfile.mkdtemp(dir=job_folder()) if rank == 0 else None]
+folder = [tempfile.mkdtemp(dir=job_folder()) if rank == 0 else None]  # deleted with the job
 dist.broadcast_object_list(folder)
 engine.save_checkpoint(folder[0], tag="first")
 dist.barrier()
@@ -437,7 +437,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Each rank writes its shard of the optimizer state. If rank 0 calls it alone, it waits for the others at a barrier, and the job hangs.
+# (b). Each rank writes its shard of the optimizer state. Alone, rank 0 would wait at a barrier, and the job would hang.
 #
 # </details>
 
@@ -457,11 +457,11 @@ if rank == 0:
 # %% tags=["exercise: 12.3"]
 
 # %% [markdown]
-# **Remember:** a run is resumed by all ranks, from all shards, with the same images per update.
+# **Remember:** a run is resumed by all ranks, from all shards, with equally many images per update.
 #
 # `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10, and `code/run_ds.sh` starts it. On several machines, `deepspeed --hostfile hosts code/12_train.py` reads a **hostfile**, which lists them.
 #
-# If shards do not fit, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and **ZeRO-Infinity** also moves weights, and uses disks.
+# If shards do not fit, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, **ZeRO-Infinity** moves weights, too, and uses disks.
 # [On a GPU machine](../docs/on_a_gpu_machine.md) has their keys, and those for 16-bit weights.
 
 # %% [markdown]

@@ -26,7 +26,7 @@
 #
 # Volunteers lend you 2,048 machines, one rank each. A message takes 10 ms, plus 84 ms per MiB. In each step, every rank computes for one second. *Then* all sum 1 MiB of gradients in lesson 04's ring.
 #
-# On four machines, the sum takes 0.186 s. With more, each sends hardly more: 1.5 arrays become almost two. How long does the sum take on 2,048?
+# On four machines, the sum takes 0.186 s. With more machines, each sends hardly more: 1.5 arrays become almost two. How long does the sum take on 2,048?
 
 # %%
 predict("How many seconds does the ring need on 2,048?", None)
@@ -39,7 +39,7 @@ outcome("How many seconds does the ring need on 2,048?", ring_2048, word="foreca
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# You would wait 41 s for each second of work: 2,048 machines do the work of 49. Bytes take only 0.17 s. The rest is latency: 4,094 messages in a row, 10 ms each.
+# You wait 41 s per second of work: 2,048 machines do the work of 49. Bytes take only 0.17 s. The rest is latency: 4,094 messages in a row, 10 ms each.
 #
 # </details>
 
@@ -99,7 +99,7 @@ show(rows, x="ranks", y="seconds per step", by="way")
 #
 # </details>
 #
-# **Contest:** beat halving's time on the 256 machines with eight ranks each. What should these do instead of a ring?
+# **Contest:** beat halving's time on the 256 machines. What should they do instead of a ring?
 
 # %%
 print(f"{forecasts(2048, GRADIENTS, ALPHA, BETA)['halving']:.2f} s")  # change a number or the way
@@ -107,14 +107,14 @@ print(f"{forecasts(2048, GRADIENTS, ALPHA, BETA)['halving']:.2f} s")  # change a
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Halving between the machines: 0.33 s. Large clusters combine both like this.
+# Halving between the machines: 0.33 s. On Summit, MVAPICH2 did the same (More).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Did we count right?
 #
-# We race three. First, lesson 04's ring:
+# We race three. First, lesson 04's ring, as one loop:
 
 
 # %%
@@ -160,7 +160,7 @@ def tree(comm, array, near=1):
 # %%
 # %%px --save 14_slow_link.py
 def seconds(team, work):
-    """The slowest rank's best time of five."""
+    """The slowest rank's best of five, each after a barrier."""
     return team.allreduce(min(repeat(work, team.Barrier, number=1, repeat=5)), op=MPI.MAX)
 
 
@@ -179,13 +179,13 @@ from course_lib.effects import slow_messages
 comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)  # 10 ms, 80 ns per byte
 
 # %% [markdown] tags=["subslide"]
-# Run it all, with 256 KiB in place of 1 MiB:
+# Measure the link, then race with 256 KiB, not 1 MiB:
 
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 14_slow_link.py
 if __name__ == "__main__":
-    team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks, and the rest
+    team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks; the rest sit out
     if comm.rank == team.rank:
         alpha = exchange(team, 1)
         beta = max(exchange(team, 2**15) - alpha, 0) / 2**18  # 2**15 numbers are 2**18 bytes
@@ -218,7 +218,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - NCCL has rings, sums in switches (NVLS, SHARP), and trees between nodes. Trees send *pieces*, so all their levels work at once.
+# - NCCL has rings, sums in switches (NVLS, SHARP), and trees between nodes. Its trees send *pieces*, so all levels work at once.
 # - With α = 5 µs and 12.5 GB/s, a ring of 2,048 sums 102 MB in 37 ms, halving in 16 (idle links, nobody late).
 # - With one port per GPU, a node's eight GPUs send at once, each an eighth of the array.
 
@@ -240,7 +240,7 @@ if __name__ == "__main__":
 # | local SGD | all weights, averaged every eighth step | 18 |
 # | **top-k** | the largest 1 % of its gradients, with indices | 7 |
 #
-# Ranks pick different entries, so with top-k each rank *gathers* the picks of all. Which remedy would you *not* take to 2,048 ranks? (a) bfloat16, (b) local SGD, (c) top-k.
+# Ranks pick different entries, so each rank *gathers* all picks. Which remedy would you *not* take to 2,048 ranks? (a) bfloat16, (b) local SGD, (c) top-k.
 #
 # <details><summary>What to listen for</summary>(c). On section 1's link, top-k is nine times as fast as halving on two ranks. Gathered by doubling on 2,048, it is nine times as slow: each rank receives 2,047 sets of picks, as long as 41 arrays. The others <i>sum</i>, and a sum is as long as one array. (Local SGD also saves messages. Sum bfloat16 in float32: in bfloat16, 256 + 1 is 256.)</details>
 
@@ -264,7 +264,7 @@ if __name__ == "__main__":
 # two ranks on one GPU.) How can they be faster than one?
 #
 # We try it with two, on a CPU: our device is this whole machine. First, one process trains alone, with one thread or with one per core, whichever is faster. Then two train together, each with
-# half of the batch and half of the cores. Both ways are the same training, because no layer of this model looks at the whole batch. (Batch norm would, and dropout would draw other masks.)
+# half of the batch and half of the cores. On the same images, both ways would train alike, because no layer of this model looks at the whole batch. (Batch norm would, and dropout would draw other masks.)
 
 
 # %%
@@ -309,7 +309,7 @@ def rate(team, threads, batch, side):
 
 
 # %% [markdown]
-# Guess for the least work, 16 images of 16 × 16 pixels. A number above 1 says that two processes win.
+# Guess for the least work, 16 images of 16 × 16 pixels. Above 1, two processes win.
 
 # %%
 predict("Two processes: how many times the images per second of one?", None)
@@ -333,7 +333,7 @@ for (batch, side), alone, shared in zip(cases, one, two):
     print(f"{batch:3} images of {side}²: {alone:6,.0f} {shared:6,.0f}  {shared / alone:.2f}")
 
 # %% [markdown]
-# Above 1, the second process probably used cores that the first left idle (half a batch also fits better into a cache). Below 1, splitting the batch and summing the gradients cost more than that. So little work alone need not favour two. Ignore differences of a few
+# Above 1, the second process probably used cores that the first left idle (half a batch also fits better into a cache). Below 1, splitting the batch and summing the gradients cost more than this gained. So little work alone need not favour two. Ignore differences of a few
 # per cent. A GPU will show other ratios.
 #
 # How much can one process leave idle? The **model FLOP utilization (MFU)** gives a bound: the operations per second that the *model* needs, divided by the most that the device
@@ -350,12 +350,12 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
 #
 # ### Did the network take the difference?
 #
-# Alone, a V100 reached an MFU of 52 %, but among 1,536 each reached only 43 %. Who took the difference?
+# Alone, a V100 reached an MFU of 52 %, but among 1,536 each reached only 43 %. What took the difference?
 #
 # A talk of the Ohio State University reports the 420,000. Six GPUs per node trained with the MPI library MVAPICH2, which sums long arrays inside each node, and then between the 256 nodes by section 2's halving. (The talk adds: "We observed issues for NCCL2 beyond
 # 384 GPUs.")
 #
-# If each GPU takes 64 images, one alone computes a step in 192 ms. But a published step took 1,536 · 64 / 420,000 = 234 ms, so 42 ms were lost. How many of them does the formula give to the all-reduce? We assume: 102 MB of gradients are summed after
+# If each GPU takes 64 images, one alone computes a step in 192 ms. At the published rate, a step takes 1,536 · 64 / 420,000 = 234 ms, so 42 ms are lost. How many does the all-reduce take by our formula? We assume: 102 MB of gradients are summed after
 # backward. A message takes 5 µs. A node's two ports send 25 GB/s. The sum inside a node costs nothing.
 #
 # The cell also looks at the cluster Frontera, whose 2,048 CPU nodes trained 260,000 images per second.
@@ -387,7 +387,7 @@ print(f"Frontera: ring {frontera['ring'] / step:.0%} of a step, halving {fronter
 from mpi_classroom.network import network
 from mpi_classroom.network_commands import NetworkError
 
-# send at once: no question and answer before a large message
+# eager up to 8 MiB: no rendezvous
 eager = {f"OMPI_MCA_btl_tcp_{name}": "8388608" for name in ("eager_limit", "max_send_size")}
 try:
     with network(nodes=4, rate="100mbit") as lab:
@@ -397,7 +397,7 @@ except NetworkError as error:
     print(f"no lab here: {error}")
 
 # %% [markdown]
-# Nobody delays these messages, so α is far below 10 ms, and even a ring of 2,048 ranks takes about a second or less. β should be a little above 80 ns, because headers take 66 of each packet's 1,514 bytes. (It can be lower: the limiter lets a first burst pass.)
+# Nobody delays these messages, so α is far below 10 ms, and even a ring of 2,048 ranks would take about a second or less. β should be a little above 80 ns, because headers take 66 of each packet's 1,514 bytes. (It can be lower: the limiter lets a first burst pass.)
 #
 # This is TCP on one machine. With RDMA, the network card moves the data, and α is a few microseconds. There, Python's own time per call would count as latency: use osu_latency and nccl-tests. To remember: **before you blame the network, compute what it can take.**
 #

@@ -63,7 +63,7 @@ for _ in range(3):
 #
 # <details><summary>Open after your vote</summary>
 #
-# (b). The broken rank never reaches `signal.alarm(4)`, so it cannot time out: this line never names it.
+# (b). The broken rank never reaches `signal.alarm(4)`, so it cannot time out: the lines above never name it.
 #
 # </details>
 
@@ -138,7 +138,7 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop and resume
 #
-# A kill still costs the steps since the last save. A time limit can cost none: a batch system such as Slurm can send a signal before it, here **SIGUSR1**. Each rank only notes it:
+# A kill still costs the steps since the last save. A time limit can cost none: before it, a batch system such as Slurm can send a signal, here **SIGUSR1**. Each rank only notes this:
 
 # %%
 # %%px --save 15_resume.py
@@ -152,7 +152,7 @@ _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 # %%
 # %%px --save 15_resume.py
 def train(path, steps=60, every=20):
-    """Train on from `path`."""
+    """Resume from `path` if it exists; yield after each step."""
     torch.manual_seed(0)  # the same weights on every rank
     model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 1)).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -169,7 +169,7 @@ def train(path, steps=60, every=20):
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        yield (done := done + 1), comm.allreduce(loss.item())  # (step, loss); the caller acts here
+        yield (done := done + 1), comm.allreduce(loss.item())  # (step, loss)
         stop = comm.allreduce(len(asked)) > 0
         if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
@@ -224,7 +224,7 @@ trial("with it:", training + ask)
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# **Your saver on trial.** Now rank 0 is killed while it saves step 60, after 1,000 bytes: first with `naive_save`, then with your saver as it is. **Vote** for each: at which step does the restart begin, or does it fail?
+# **Your saver on trial.** Now rank 0 is killed while it saves step 60, after 1,000 bytes: first with `naive_save`, then with your saver. **Vote** for each: at which step does the restart begin, or does it fail?
 
 # %%
 from inspect import getsource
@@ -252,7 +252,7 @@ for name, saver in {"naive_save": naive_save, "atomic_save": atomic_save}.items(
 # | | with 64 GPUs |
 # |---|---|
 # | a hang | Ask each rank for its stack (`py-spy dump`). GPUs queue collectives: compare the queues |
-# | saving | With ZeRO, each rank saves its shard. When all are stored, rank 0 writes a file that says so (object storage cannot rename) |
+# | saving | With ZeRO, each rank saves its shard. When all are stored, rank 0 writes a marker file (most object storage cannot rename) |
 # | resuming | On a different number of ranks, sums are rounded differently, and batch norm and dropout differ. On fewer ranks, accumulate gradients |
 
 # %% [markdown] tags=["slide"]
@@ -284,8 +284,8 @@ for name, saver in {"naive_save": naive_save, "atomic_save": atomic_save}.items(
 # %% [markdown]
 # <details><summary>Open after you have solved 15.3</summary>
 #
-# A step also reads the optimizer's momentum, and dropout draws from the random-number state. Each rank has to save its own random-number state, and on a GPU also `torch.cuda.get_rng_state()`. They
-# can be restored only on as many ranks. Also save the learning-rate scheduler, the gradient scaler and the position of the data loader.
+# A step also reads the optimizer's momentum, and dropout draws from the random-number state. Each rank has to save its own random-number state, and on a GPU also `torch.cuda.get_rng_state()`. Restoring
+# them needs the same number of ranks. Also save the learning-rate scheduler, the gradient scaler and the position of the data loader.
 #
 # </details>
 
@@ -332,7 +332,7 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two neighbours on the ring received nothing. One has the broken card, and the other waits for it. The rank before the pair received, so its card works, and it also sent. The first of the pair did not get that message,
+# Two neighbours on the ring received nothing. One has the broken card, and the other waits for it. The rank before the pair received arrays, so its card works, and it also sent one. The first of the pair did not get that array,
 # so its card is broken.
 #
 # On a cluster, look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. (With large messages, or a card that breaks later, the counts say less.) On GPUs, Python only queues a sum,
@@ -399,7 +399,7 @@ sbatch -n 64 --time=1:00:00 --requeue --open-mode=append --signal=B:USR1@60 --wr
 """
 
 # %% [markdown]
-# At least 60 seconds before the time limit, Slurm signals the job's shell, which runs `stop`. Open MPI's `mpiexec` passes the signal to the ranks: they agree, save and end (allow for a step and a save). The signal interrupts the first `wait`; the second waits for that end. Then `scontrol requeue` puts the job back into the queue.
+# At least 60 seconds before the time limit, Slurm signals the job's shell, which runs `stop`. Open MPI's `mpiexec` passes the signal to the ranks: they agree, save and end (allow for a step and a save). The signal interrupts the first `wait`; the second waits for `mpiexec`. Then `scontrol requeue` puts the job back into the queue.
 # (FOLDER must be on a shared file system. For `torchrun`, SIGTERM and preemption, see [Slurm](../docs/several-machines/slurm.md#before-the-time-limit).)
 #
 # A failure gives no warning, so how often should you save? Meta trained Llama 3 on 2,048 nodes with eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**). That is one every
@@ -471,7 +471,7 @@ if sys.argv[2] == "save":
     writing.result()
 else:
     dcp.load(state, checkpoint_id=sys.argv[1])
-    print(f"rank {dist.get_rank()} has {mine.int().tolist()}\\n", end="")  # one piece, so lines stay whole
+    print(f"rank {dist.get_rank()} has {mine.int().tolist()}\\n", end="")  # one piece: lines stay whole
 dist.destroy_process_group()"""
 
 # %%

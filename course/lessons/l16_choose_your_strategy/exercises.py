@@ -75,7 +75,7 @@ def step(
     tokens = seq * batch / data
     # flop per token: 6 per parameter, and attention without a causal mask
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
-    # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t of a vector per token; none hides here
+    # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t vectors per token; none hides here
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
     # a stage waits while the pipeline fills and drains (equal stages, 1F1B; its small messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches

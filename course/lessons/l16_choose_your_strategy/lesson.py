@@ -78,7 +78,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). ZeRO-3 and tensor ranks finish each micro-batch before the next. Before the first gradient returns, a pipeline's first stage has started all eight, and keeps their activations. With 64 smaller micro-batches, it still keeps eight, and the plan fits. *Data* is out: its states alone are too large.
+# (b). ZeRO-3 and tensor ranks finish each micro-batch before starting the next. Before the first gradient returns, a pipeline's first stage has started all eight, and keeps their activations. With 64 smaller micro-batches, it still keeps eight, and the plan fits. *Data* is out: its states alone are too large.
 #
 # </details>
 
@@ -123,7 +123,7 @@ if rank == 0:
 #
 # (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token*. The parameters cancel. Tokens remain:
 #
-# **In a dense model (no experts) in 16 bits, a ring's messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
+# **In a dense model (no experts) in 16 bits, data messages in a ring can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
 # On NVLink, that is 928 tokens, and our micro-batch has 2,048. (Latency is left out; 32-bit gradients need more tokens.)
 #
@@ -133,6 +133,8 @@ if rank == 0:
 # ## 3 · Three customers
 #
 # Each customer orders 10,000 steps. `chat` is our job. `cards` has GPUs of 32 GB (28.8 usable), about half the rate, and a link of 10 GB/s, not 235. `genome` trains on four long sequences per step.
+#
+# █ is computing, · idle; at T and D, GPUs wait for tensor and data messages. A plan that does not fit costs 100 hours.
 
 # %%
 # %%px
@@ -144,11 +146,12 @@ customers = {"chat": job | node, "cards": job | node | cards, "genome": job | no
 def hours(name, **plan):
     asked = customers[name] | plan
     needed, part = memory(**asked)["total"], step(**asked)
+    assert plan.keys() <= {"data", "zero", "pipeline", "tensor", "microbatches"}, "an unknown name"
     assert part["data"] * part["pipeline"] * part["tensor"] == 8, "use all eight GPUs"
     assert asked["batch"] % (part["data"] * part["microbatches"]) == 0, "the batch does not divide evenly"
     marks = zip("█·TD", ("computing", "idle", "tensor_messages", "exposed"))  # a mark is half a second
     print(f"{name:7}{needed / 1e9:5.1f} GB", "".join(mark * round(2 * part[of]) for mark, of in marks))
-    return 10_000 * part["total"] / 3600 if needed <= asked["capacity"] else 100  # does not fit
+    return 10_000 * part["total"] / 3600 if needed <= asked["capacity"] else 100
 
 
 # %% [markdown]
@@ -174,14 +177,14 @@ if rank == 0:
 outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["cards"], word="computed")
 
 # %% [markdown]
-# █ is computing, · idle; at T and D, GPUs wait for tensor and data messages. A plan that does not fit costs 100 hours. **Your turn:** change `bets` until the bill is below 37 hours.
+# **Your turn:** change `bets` until the bill is below 37 hours.
 #
 # <details><summary>Open after your last try</summary>
 #
 # By our formulas, 36.1 hours are the least. The rule says where tensor ranks belong, not that they beat ZeRO.
 #
 # - `chat`: ZeRO-3, or ZeRO-1 if its gather hides behind the next forward.
-# - `cards`: pipeline 8, 64 micro-batches. To hide, ZeRO-3 needs 11,500 tokens; memory allows 2,048 (without recomputing).
+# - `cards`: pipeline 8, 64 micro-batches. To hide its messages, ZeRO-3 needs 11,500 tokens; memory allows 2,048 (without recomputing).
 # - `genome`: four sequences feed only four data ranks, so data 4 (ZeRO-1 or 3) × tensor 2. Two tensor ranks wait 0.07 s per step, eight 0.51 s.
 #
 # </details>
@@ -220,7 +223,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # `cards` needed a pipeline, and `genome` a mixture. A fourth customer has `cards`' GPUs and link, and trains on *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
-# The next cell runs your `16_plan.py` for every way to divide eight GPUs, and shows the fastest form of each that fits. Choose 16,384 tokens, 1 sequence, 10 GB/s, and the GPU with 28.8 GB. A click on a total opens your lines that computed it.
+# The next cell runs your `16_plan.py` for every way to divide eight GPUs, and shows for each the fastest form that fits. Choose 16,384 tokens, 1 sequence, 10 GB/s, and the GPU with 28.8 GB. A click on a total opens your lines that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -279,7 +282,7 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In the run shown, four ranks share two cores. Data ranks compute at once, each on half a core. The pipeline's one busy rank has a full core. That alone turns 4 into 2. Data ranks also all-reduce and update all parameters, so the factor falls below 2.
+# In the run shown, four ranks share two cores. Data ranks compute simultaneously, each on half a core. The pipeline's one busy rank has a full core. That alone turns 4 into 2. Data ranks also all-reduce and update all parameters, so the factor falls below 2.
 #
 # Here, ranks are not devices, so a laptop's step times do not choose a cluster's plan. Two things carry over: the bytes sent, if the collectives use the same algorithms, and the losses, up to rounding (without batch norm and dropout).
 #
