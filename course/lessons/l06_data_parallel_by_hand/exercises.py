@@ -43,7 +43,7 @@ def _check_share(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> 
             whole / max(mine, 1)
         ),
         "returned the sum over the images at hand. How many images does the mean run over?": whole,
-        f"divided the sum by 128, and this batch has {total} images.": whole / 128,
+        f"divided the sum by 128, but this batch has {total} images.": whole / 128,
         f"divided the mean over this shard by {total} images. Is it a mean or a sum that you divide?": (
             whole / max(mine, 1) / total
         ),
@@ -51,7 +51,7 @@ def _check_share(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> 
     for ranks in (comm.size, MPI.COMM_WORLD.size):
         fewer = f", but {comm.size} share this batch" if ranks != comm.size else ""
         lookalikes |= {
-            f"divided this shard's mean by {ranks} ranks{fewer}. The number of ranks is right only while "
+            f"divided this shard's mean by {ranks} ranks{fewer}. That is right only while "
             "shards are equal.": whole / max(mine, 1) / ranks,
             f"divided the sum by {ranks} ranks{fewer}. How many images does the mean run over?": whole
             / ranks,
@@ -164,7 +164,7 @@ def _check_update(answer: SimpleNamespace, comm: Any, case: None) -> None:
 
 _UPDATE = '''\
 def update(comm, weights, gradients, rate):
-    """Sum every gradient over all ranks, in place, and move the weights against the sums."""
+    """Sum each gradient over all ranks, then subtract rate * sum from its weights, in place."""
     requests = [comm.Iallreduce(MPI.IN_PLACE, gradient) for gradient in gradients]
     for i, weight in enumerate(weights):
         requests[i].Wait()
@@ -173,7 +173,7 @@ def update(comm, weights, gradients, rate):
 
 _STUB = '''\
 def update(comm, weights, gradients, rate):
-    """Sum every gradient over all ranks, in place, and move the weights against the sums."""
+    """Sum each gradient over all ranks, then subtract rate * sum from its weights, in place."""
     requests = [comm.Iallreduce(MPI.IN_PLACE, gradient) for gradient in gradients]
     for i, weight in enumerate(weights):
         weight -= rate * gradients[i]
@@ -263,8 +263,8 @@ SAME_TRAINING = Question(
         ),
         Option(
             "batches of 256, rate 0.8",
-            reply="A *sum* of the eight means would give that with SGD, as in section 1. (With Adam the "
-            "mistake hides, unless you clip: its steps hardly depend on the gradient's size.) This library "
+            reply="A *sum* of the eight means would give that with SGD, as in section 1. (With Adam, whose "
+            "steps hardly depend on the gradient's size, the mistake hides unless you clip.) This library "
             "averages.",
             belief="ranks-multiply-the-step",
         ),

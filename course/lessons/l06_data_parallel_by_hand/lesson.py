@@ -62,7 +62,7 @@ draw = np.random.default_rng(0)  # all ranks draw equal batches
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# Five numbered lines make the usual loop parallel. `team` is a communicator; the unknown functions follow.
+# Five numbered lines make the usual loop parallel. `team` is a communicator; the missing functions follow.
 
 
 # %%
@@ -88,7 +88,7 @@ def train(team, rate, cut=np.array_split):
 
 
 # %% [markdown] tags=["subslide"]
-# `numbers` views a tensor's memory as a flat array (stride 1) that MPI can overwrite; `flatten` may copy:
+# `numbers` views a tensor's memory as an array that MPI can overwrite (`flatten` may copy):
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -137,45 +137,46 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 1.603732 / 4 = 0.400933, and again 85.5 %. The rate 0.1 was too small; our mistake made it 0.4.
+# 1.603732 / 4 = 0.400933, and again 85.5 %. Rate 0.1 was too small for 60 steps; our mistake made it 0.4.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair the loss
 #
-# Lines 4 and 5 add, so line 3 needs a *share* of the loss. For three ranks, would a third of each rank's *mean* do?
+# Lines 4 and 5 add, so line 3 needs a *share* of the loss. On four ranks, would a quarter of each rank's *mean* do?
 #
-# **Vote:** they hold 2, 2 and 124 of the 128 images. How many of the new images are right: (a) 85 %, as before, (b) about 70 %, (c) about 10 %?
-# (Rank 3 sits out: `Split` would wait for it, `Create_group` does not.)
+# **Vote:** they hold 1, 1, 1 and 125 of the 128 images. How many of the new images are right: (a) 85 %, as before, (b) about 50 %, (c) about 10 %?
+
 
 # %%
-# %%px --targets 0:3
-team = comm.Create_group(comm.group.Incl([0, 1, 2]))
-
-
+# %%px
 def share_of_loss(outputs, targets, batch_size):
-    return F.cross_entropy(outputs, targets) / 3
+    return F.cross_entropy(outputs, targets) / 4
 
 
-train(team, rate=0.4, cut=lambda batch, _: np.split(batch, [2, 4]))  # before images 2 and 4
+train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Four images count twice as much as the other 124 together. No error appears, and the first loss is nearly right. (With equal shards,
-# a third *is* right.) Until 2025, Hugging Face's Trainer made this mistake by default (lesson 13).
+# (b). Three of the 128 images count three times as much as the other 125 together. No error appears, and the first loss is nearly right. (With equal shards,
+# a quarter *is* right.) Until mid-2025, Hugging Face's Trainer made this mistake with tokens by default (lesson 13).
 #
 # </details>
 
 # %% tags=["exercise: 06.1"]
 
 # %% [markdown] tags=["notes"]
-# Eight minutes up to here, six for the exercise. The usual slip is to divide the mean by `comm.size`, which is right only on all ranks with equal shards:
+# Eight minutes up to here, six for the exercise. The usual slip divides the mean by `comm.size`, which is right only if all ranks train on equal shards:
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# Does your share train as one rank did? Four ranks, then your saved program on two:
+# Now your share: on the same shards, on equal ones, and in your saved program on three ranks. Do all six decimals return?
+
+# %%
+# %%px
+train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))
 
 # %%
 # %%px --save 06_by_hand.py
@@ -183,7 +184,7 @@ if __name__ == "__main__":
     train(comm, rate=0.4)
 
 # %%
-# !mpiexec -n 2 python code/06_by_hand.py
+# !mpiexec -n 3 python code/06_by_hand.py
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
@@ -208,13 +209,12 @@ def sum_gradients(team, model):  # train calls this
     waited.append(MPI.Wtime() - began)
 
 
-start = MPI.Wtime()
 train(comm, rate=0.4)
-print(f"rank {comm.rank}: {sum(waited):.2f} of {MPI.Wtime() - start:.2f} s in the sums")
+print(f"rank {comm.rank}: {sum(waited):.2f} s in the sums")
 sum_gradients = punctual
 
 # %% [markdown]
-# Who slept 30 ms? And who 20?
+# Who slept 30 ms?
 
 # %%
 predict("Which rank slept 30 ms?", None)
@@ -233,7 +233,7 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 #  0 ms     ░░░░░░░░░░░░░░░░
 # ```
 #
-# 1.8 s: every step waits for the slowest rank, the **straggler**. So *it* waits least: 10 ms more sleep per step means 0.6 s less in the sums.
+# 1.8 s: the rank that never sleeps spends them in the sums. All wait for the slowest rank, the **straggler**, which waits least. 10 ms more sleep per step means 0.6 s less waiting.
 #
 # </details>
 
@@ -243,25 +243,24 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 # | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
 # | line 3 | Both average gradients over n data-parallel ranks (line 4 adds): call `(n * loss).backward()` |
-# | lines 1, 4 | Delete 4: both do it during backward. Clip gradients afterwards. DDP (lesson 07) also does 1; with FSDP (lesson 11), seed weights equally |
-# | line 5 | `.item()` waits for the GPU: run line 5 every 100 steps, on *all* ranks |
-# | straggler | NCCL calls return before GPUs finish: use a profiler. The late GPU spends the least time in collectives |
+# | lines 1, 4 | Delete line 4: both average during backward. Clip gradients afterwards. DDP (lesson 07) also does line 1; with FSDP (lesson 11), draw weights with *one* seed |
+# | straggler | NCCL calls return before GPUs finish: use a profiler. The late GPU's collectives are shortest |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start with equal weights. Divide a shard's *sum* of losses by the *whole* batch's size. Add the gradients. Then n ranks train as one on the same batches, up to rounding.
-#   Exceptions: layers or losses that mix samples (**batch norm**: lesson 07) or are random (**dropout**). Seed dropout by data-parallel rank; draw batches with *one* seed.
+# - Start with equal weights. Divide a shard's *summed* loss by the *whole* batch's size. Add the gradients. Then n ranks train as one on the same batches, up to rounding.
+#   Exceptions: layers or losses that mix samples (**batch norm**: lesson 07) or are random (**dropout**). Seed dropout and augmentation by data-parallel rank, batches with *one* seed.
 # - In an all-reduce, the rank that arrives last waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, a network gets nine fewer of 297 images right than on one. What do you check
-# first? (a) Five more seeds, (b) loss and gradients of the first step?
+# With global batches of 128, eight ranks get nine fewer of 297 images right than one. What do you check
+# first? (a) Five more seeds, (b) the first step's loss and gradients?
 #
-# <details><summary>What to listen for</summary>(b), dropout off: it is cheap. A factor of eight means a wrong division; a small gap means
-# different weights (line 1), different batches, unequal shards or batch norm. If only float32 rounding separates the runs, take (a).</details>
+# <details><summary>What to listen for</summary>(b), without dropout: it is cheap. A factor of eight means a wrong division; a small gap,
+# different weights (line 1), different batches, means of unequal shards, or batch norm.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -269,7 +268,7 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 # %% [markdown] tags=["more"]
 # ## More
 #
-# A straggler is expensive. If *one* of 2,048 GPUs computes 10 % longer per step, ten days of training become up to eleven for all. Can you find it in a profile?
+# A straggler is expensive. If *one* of 2,048 GPUs computes 10 % longer per step, ten days of synchronous training become up to eleven. Can you find it in a profile?
 
 # %% tags=["exercise: 06.q1"]
 
@@ -285,7 +284,7 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 #
 # Backward computes the *last* layer's gradient first, but our line 4 starts only when backward is over. Could we send that gradient earlier?
 #
-# Here is a toy: three layers that sleep for 100 ms each. We delay messages *on purpose*: an all-reduce takes 100 ms, too, and only one
+# Here is a toy: three layers that sleep for 100 ms each. We delay all-reduces (*messages*, for short) *on purpose*: each takes 100 ms, too, and only one
 # runs at a time. If the three all-reduces follow backward, a step takes 600 ms. How long does it take if each starts as soon as its layer's gradient is complete? (`Iallreduce` starts
 # an all-reduce and returns a request, as `Isend` does in lesson 01.)
 
@@ -331,13 +330,13 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # %%px
 
 # %% [markdown]
-# Does it help a real network? The next has six layers, each with a weight and a bias: 12 all-reduces (*messages*, for short) per step.
+# Does overlap help a real network? Ours has six layers, each with a weight and a bias: 12 all-reduces (*messages*, for short) per step.
 #
-# Let forward and backward take 1. On this link, each message costs 0.3, and all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides a part, but
+# Let forward plus backward take time 1. On this link, each message costs 0.3, and all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides a part, but
 # the 12 fixed costs remain. So libraries collect gradients in **buckets**, and send a bucket as one message. The **fusion threshold** limits a bucket's bytes. `GradientBuckets` of `course_lib` does this,
 # with overlap.
 #
-# **Predict** the fastest: 12 messages with overlap, 4, or a single one? (Only ranks 0 and 1 take part, so that each has a core. Both use the same images: only time counts.)
+# **Predict** the fastest: 12 messages with overlap, 4, or a single one? (Only ranks 0 and 1 take part, `--targets 0:2`, so that each has a core. `Create_group` makes their communicator without the others; `Split` would wait for them.)
 
 # %%
 # %%px --targets 0:2
@@ -363,7 +362,7 @@ once = timed(pair, lambda: compute(plain), repeat=40)
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
 
 # %% [markdown]
-# We time five kinds of steps. (A bar is the median of several runs; its thin line spans fastest to slowest.)
+# We time five kinds of steps. (A bar is the median of five runs; its thin line spans fastest to slowest.)
 
 # %%
 # %%px --targets 0:2 --timeout 100
@@ -387,10 +386,10 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One message is fastest, although overlap hides nothing of it: 1 + 0.3 + 0.5 = 1.8. Forward takes about 1/3. Then messages travel one at a time. So twelve need about 1/3 + 12 · 0.3 + 0.5 = 4.4.
+# One message should be fastest, although overlap hides nothing of it: 1 + 0.3 + 0.5 = 1.8 (1 and 4 may come close). Forward takes about 1/3; then twelve messages travel one at a time: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
 # Four need about 2/3 + 4 · 0.3 + 0.5 = 2.4: their first bucket is full halfway through backward.
 #
-# With a smaller fixed cost and slower bytes, a few large buckets beat one, because overlap hides more. In a ring, more ranks raise the fixed cost: use larger buckets. From its second step on, PyTorch's DDP (lesson 07) by default closes its
+# With a fixed cost below 0.1, these four buckets beat one, because overlap hides more. In a ring, more ranks raise the fixed cost: use larger buckets. From its second step on, PyTorch's DDP (lesson 07) by default closes its
 # first bucket at 1 MiB and the others at 25 MiB. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
 #
 # Our delay is a sleep. On a real link, overlap may hide less: many MPI libraries make **progress** (move bytes) only inside MPI calls, and backward makes few.
@@ -405,7 +404,7 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # %% [markdown]
 # ### What if one rank kept the weights?
 #
-# Large networks were once often trained with a **parameter server**: a process that keeps the weights. The other processes are its **workers**:
+# Many large networks were once trained with a **parameter server**: a process that keeps the weights. The other processes are its **workers**:
 #
 # ```
 #                 ┌───────────────────────────┐
@@ -417,13 +416,13 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # ```
 #
 # A *synchronous* server waits for a gradient from every worker, and then updates once. With section 2's shares, this equals training with an all-reduce, up to rounding. But with n workers, a single server
-# receives n gradients and sends n copies of the weights per step (so real systems split the weights over several servers). In a ring all-reduce, each rank sends fewer bytes than two gradients, for any n, but in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
+# receives n gradients and sends n copies of the weights per step (so real systems split the weights over several servers). In a ring all-reduce, each rank sends under two gradients for any n, but in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. Is that free? While one worker computes, the others' gradients
 # change the weights. So its own gradient arrives **stale**: **staleness** is the number of updates since the worker fetched the weights.
 #
 # Three equal workers sleep 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. How stale are its gradients then? (`train_asynchronously` runs the
-# server on rank 0. It returns losses, which we drop, and on rank 0 `service`: each update's worker (`order`) and `staleness`.)
+# server on rank 0. There it also returns `service`: each update's worker (`order`) and `staleness`.)
 
 # %%
 predict("Median staleness of the slow worker's gradients?", None)
@@ -508,10 +507,10 @@ train_late(18, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rate 0.03 gives 80.5 %, 0.05 only 69 %. Was asynchrony worth it? While 19 asynchronous workers send 240 gradients, 19 *synchronous* ones could take 240 / 19 ≈ 13 steps, if none is late and sending is free. If each step uses all 1,500 images (79 per worker) at a
+# Rate 0.03 gives 80.5 %, 0.05 only 69 %. Was asynchrony worth it? While 19 asynchronous workers send 240 gradients, 19 *synchronous* ones could take 240 / 19 ≈ 13 steps, if none is late and sending is free. With all 1,500 images per step (79 per worker) and a
 # rate of 0.8, they reach 84 % (we ran it).
 #
-# Stale gradients need a smaller rate, and the order of arrival makes every run different. So large networks are almost always pre-trained synchronously today. Servers
+# Stale gradients need a smaller rate, and the order of arrival makes every run different. So large networks are almost always pre-trained synchronously today, and stragglers are replaced. Servers
 # live on in some recommenders whose embedding tables are too large for one machine.
 #
 # </details>
