@@ -30,7 +30,6 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %%
 def train(team, rate, cut=np.array_split):
-    """Train one network on all ranks of `team`."""
     torch.manual_seed(team.rank)  # unequal weights, so line 1 matters
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     broadcast_weights(team, model)  # 1 copy rank 0's weights to all
@@ -45,7 +44,7 @@ def train(team, rate, cut=np.array_split):
         optimizer.step()
         losses.append(team.allreduce(loss.item()))  # 5 add their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
-    if comm.rank == 0:  # in COMM_SELF, every team.rank is 0
+    if comm.rank == 0:  # in COMM_SELF, every rank is 0
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 

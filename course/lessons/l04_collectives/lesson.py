@@ -29,6 +29,25 @@
 
 # %% tags=["exercise: 04.q4", "subslide"]
 
+# %% [markdown]
+# Try it. Rank 0's loss is 100, and all gradients are 1. Which sums appear?
+
+# %% tags=["raises-exception", "nbval-ignore-output"]
+# %%px --timeout 3
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+if comm.rank == 0:
+    comm.allreduce(100.0)  # for the log
+print("sum of gradients:", comm.allreduce(1.0))
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# Ranks 1 to 3 print 103, without an error: rank 0's loss was added to their gradients. Rank 0 then waits for a call that never comes.
+#
+# </details>
+
 # %% tags=["subslide"]
 # %%px --save 04_allreduce.py
 """All-reduce by hand, in a ring and by doubling. Numbers of bytes may follow."""

@@ -36,7 +36,7 @@
 #              └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# The images are digits of 8 × 8 pixels:
+# The images are digits of 8 × 8 pixels, 0 to 16:
 
 # %%
 # %%px --save 06_by_hand.py
@@ -68,7 +68,6 @@ batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 # %%
 # %%px --save 06_by_hand.py
 def train(team, rate, cut=np.array_split):
-    """Train one network on all ranks of `team`."""
     torch.manual_seed(team.rank)  # unequal weights, so line 1 matters
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     broadcast_weights(team, model)  # 1 copy rank 0's weights to all
@@ -83,12 +82,12 @@ def train(team, rate, cut=np.array_split):
         optimizer.step()
         losses.append(team.allreduce(loss.item()))  # 5 add their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
-    if comm.rank == 0:  # in COMM_SELF, every team.rank is 0
+    if comm.rank == 0:  # in COMM_SELF, every rank is 0
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 
 # %% [markdown] tags=["subslide"]
-# `numbers` views a tensor's memory as an array that MPI can overwrite (`flatten` may copy):
+# `numbers` is a flat view that MPI can overwrite (`flatten` may copy; mpi4py refuses some layouts):
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -100,7 +99,7 @@ def train(team, rate, cut=np.array_split):
 # %%px --save 06_by_hand.py
 
 # %% [markdown]
-# With `MPI.IN_PLACE`, the sum overwrites this rank's gradient:
+# `Allreduce` adds; with `MPI.IN_PLACE`, the sum overwrites the gradient:
 
 # %% tags=["source: course_lib.parallel.data_parallel:sum_gradients"]
 # %%px --save 06_by_hand.py
@@ -144,9 +143,9 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair the loss
 #
-# Lines 4 and 5 add, so line 3 needs a *share* of the loss. On four ranks, would a quarter of each rank's *mean* do?
+# Lines 4 and 5 add, so line 3 needs a *share* of the loss. Would a quarter of each rank's *mean* do?
 #
-# **Vote:** they hold 1, 1, 1 and 125 of the 128 images. How many of the new images are right: (a) 85 %, as before, (b) about 50 %, (c) about 10 %?
+# **Vote:** they hold 1, 1, 1 and 125 of the 128 images. How many of the new images are right: (a) 85 %, (b) about 50 %, (c) about 10 %?
 
 
 # %%
@@ -155,7 +154,7 @@ def share_of_loss(outputs, targets, batch_size):
     return F.cross_entropy(outputs, targets) / 4
 
 
-train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))
+train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # positions, not sizes
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -172,7 +171,7 @@ train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# Now your share: on the same shards, on equal ones, and in your saved program on three ranks. Do all six decimals return?
+# Run your share on those shards, on equal ones, and in your program on three ranks. Does 0.400933 return?
 
 # %%
 # %%px
@@ -189,20 +188,20 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Who is late?
 #
-# Rank 0 secretly gives each rank a different sleep, 30, 20, 10 or 0 ms, before each of 60 gradient sums. Each rank times
+# Rank 0 secretly gives each rank a different sleep (30, 20, 10 or 0 ms) before each of 60 gradient sums. Each rank times
 # these sums. **Predict:** does the sleep cost about 0.9 s (15 ms per step, the mean) or 1.8 s?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
 import time
 
-from course_lib.parallel.data_parallel import sum_gradients as punctual  # as above; safe to rerun
+from course_lib.parallel.data_parallel import sum_gradients as punctual  # as above, unwrapped
 
 sleeps = comm.bcast(10 * np.random.default_rng().permutation(4))  # ms per rank, from rank 0
 waited = []
 
 
-def sum_gradients(team, model):  # train calls this
+def sum_gradients(team, model):
     time.sleep(sleeps[comm.rank] / 1000)
     began = MPI.Wtime()
     punctual(team, model)
@@ -233,34 +232,34 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 #  0 ms     ░░░░░░░░░░░░░░░░
 # ```
 #
-# 1.8 s: the rank that never sleeps spends them in the sums. All wait for the slowest rank, the **straggler**, which waits least. 10 ms more sleep per step means 0.6 s less waiting.
+# 1.8 s, which the rank that never sleeps spends in the sums. All wait for the slowest rank, the **straggler**, which waits least. Rows differ by 10 ms per step, 0.6 s in all.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | with PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
+# | | PyTorch's DDP (lesson 07) or FSDP (lesson 11) |
 # |---|---|
-# | line 3 | Both average gradients over n data-parallel ranks (line 4 adds): call `(n * loss).backward()` |
-# | lines 1, 4 | Delete line 4: both average during backward. Clip gradients afterwards. DDP (lesson 07) also does line 1; with FSDP (lesson 11), draw weights with *one* seed |
-# | straggler | NCCL calls return before GPUs finish: use a profiler. The late GPU's collectives are shortest |
+# | line 3 | Both average over n data-parallel ranks during backward: call `(n * loss).backward()` |
+# | lines 1, 4 | Delete line 4. Clip after backward. DDP (lesson 07) also does line 1; with FSDP (lesson 11), draw weights with *one* seed |
+# | straggler | NCCL calls return early: use a profiler. Late GPUs spend least time in collectives |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Start with equal weights. Divide a shard's *summed* loss by the *whole* batch's size. Add the gradients. Then n ranks train as one on the same batches, up to rounding.
-#   Exceptions: layers or losses that mix samples (**batch norm**: lesson 07) or are random (**dropout**). Seed dropout and augmentation by data-parallel rank, batches with *one* seed.
+#   Exceptions: layers or losses that mix samples (**batch norm**: lesson 07), and random layers (**dropout**). Seed dropout and augmentation per data-parallel rank; draw batches with *one* seed.
 # - In an all-reduce, the rank that arrives last waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# With global batches of 128, eight ranks get nine fewer of 297 images right than one. What do you check
+# With global batches of 128, eight ranks get nine fewer of 297 images right than one rank. What do you check
 # first? (a) Five more seeds, (b) the first step's loss and gradients?
 #
-# <details><summary>What to listen for</summary>(b), without dropout: it is cheap. A factor of eight means a wrong division; a small gap,
-# different weights (line 1), different batches, means of unequal shards, or batch norm.</details>
+# <details><summary>What to listen for</summary>(b), without dropout: it is cheap. A factor of eight: a wrong division. Another gap:
+# different weights (line 1) or batches, means of unequal shards, or batch norm. No gap? Then (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -268,12 +267,12 @@ outcome("Which rank slept 30 ms?", sleeps.index(30), word="it was rank", because
 # %% [markdown] tags=["more"]
 # ## More
 #
-# A straggler is expensive. If *one* of 2,048 GPUs computes 10 % longer per step, ten days of synchronous training become up to eleven. Can you find it in a profile?
+# If *one* of 2,048 GPUs computes 10 % longer per step, ten days of synchronous training become up to eleven. Can you find that GPU in a profile?
 
 # %% tags=["exercise: 06.q1"]
 
 # %% [markdown]
-# Does a library do what your loop does? Do replicas become equal by themselves?
+# Does a library do what your loop does?
 
 # %% tags=["exercise: 06.q2"]
 
@@ -318,8 +317,8 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 #           0        100        200        300        400 ms
 # ```
 #
-# About 400. While layer 2 computes, the gradient of layer 3 is already on its way. This is called **overlap**. Only the last message takes extra time,
-# because no layer is left to compute.
+# About 400. While layer 2 computes, the gradient of layer 3 is on its way. This is called **overlap**. Only the last message takes extra time:
+# no layer is left. (Longer messages would queue.)
 #
 # </details>
 #
@@ -330,13 +329,13 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # %%px
 
 # %% [markdown]
-# Does overlap help a real network? Ours has six layers, each with a weight and a bias: 12 all-reduces (*messages*, for short) per step.
+# Does overlap help a real network? Ours has six layers, each with a weight and a bias: 12 messages per step.
 #
-# Let forward plus backward take time 1. On this link, each message costs 0.3, and all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides a part, but
-# the 12 fixed costs remain. So libraries collect gradients in **buckets**, and send a bucket as one message. The **fusion threshold** limits a bucket's bytes. `GradientBuckets` of `course_lib` does this,
+# Let forward plus backward take time 1. On our link, each message has a fixed cost of 0.3, and all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides a part, but
+# the 12 fixed costs alone outlast backward. So libraries collect gradients in **buckets**, and send each bucket as one message. The **fusion threshold** limits a bucket's bytes. `GradientBuckets` of `course_lib` does this,
 # with overlap.
 #
-# **Predict** the fastest: 12 messages with overlap, 4, or a single one? (Only ranks 0 and 1 take part, `--targets 0:2`, so that each has a core. `Create_group` makes their communicator without the others; `Split` would wait for them.)
+# **Predict** the fastest: 12 messages with overlap, 4, or a single one? (Only ranks 0 and 1 take part, `--targets 0:2`, so that each has a core. `Create_group` makes their communicator; `Split` would wait for the others.)
 
 # %%
 # %%px --targets 0:2
@@ -366,7 +365,7 @@ nbytes = sum(parameter.nbytes for parameter in plain.parameters())
 
 # %%
 # %%px --targets 0:2 --timeout 100
-link = slow_messages(pair, seconds=0.3 * once, gbit_per_s=8e-9 * nbytes / (0.5 * once))
+link = slow_messages(pair, seconds=0.3 * once, gbit_per_s=8e-9 * nbytes / (0.5 * once))  # all bytes: 0.5
 hooked, four, single = deep(), deep(), deep()
 wait = sum_when_ready(link, hooked)
 fused = GradientBuckets(link, four, bucket_bytes=2**20)
@@ -386,7 +385,7 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One message should be fastest, although overlap hides nothing of it: 1 + 0.3 + 0.5 = 1.8 (1 and 4 may come close). Forward takes about 1/3; then twelve messages travel one at a time: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
+# A single message should be fastest: 1 + 0.3 + 0.5 = 1.8, although overlap hides none of it. Forward takes about 1/3; then twelve messages travel one at a time: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
 # Four need about 2/3 + 4 · 0.3 + 0.5 = 2.4: their first bucket is full halfway through backward.
 #
 # With a fixed cost below 0.1, these four buckets beat one, because overlap hides more. In a ring, more ranks raise the fixed cost: use larger buckets. From its second step on, PyTorch's DDP (lesson 07) by default closes its
@@ -416,7 +415,7 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # ```
 #
 # A *synchronous* server waits for a gradient from every worker, and then updates once. With section 2's shares, this equals training with an all-reduce, up to rounding. But with n workers, a single server
-# receives n gradients and sends n copies of the weights per step (so real systems split the weights over several servers). In a ring all-reduce, each rank sends under two gradients for any n, but in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
+# receives n gradients and sends n copies of the weights per step (so real systems split the weights over several servers). In a ring all-reduce, each rank sends under two gradients' bytes for any n, but in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays nobody. Is that free? While one worker computes, the others' gradients
 # change the weights. So its own gradient arrives **stale**: **staleness** is the number of updates since the worker fetched the weights.
@@ -463,7 +462,7 @@ outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["s
 # <details><summary>Open after the run</summary>
 #
 # Among n equal workers, staleness is about n − 1, here 2. If one worker takes k times as long per gradient, each of the n − 1 others makes k updates meanwhile: the slow one's staleness is
-# about k · (n − 1). This holds while the server keeps up. (Here k is about 9, because workers also compute and send.) So 19 equal workers have a staleness of 18, too.
+# about k · (n − 1). This holds while the server keeps up. (Here k is about 9, because workers also compute and send.) Among 19 equal workers, staleness is 18, too.
 #
 # </details>
 #
@@ -510,7 +509,7 @@ train_late(18, rate=0.4)
 # Rate 0.03 gives 80.5 %, 0.05 only 69 %. Was asynchrony worth it? While 19 asynchronous workers send 240 gradients, 19 *synchronous* ones could take 240 / 19 ≈ 13 steps, if none is late and sending is free. With all 1,500 images per step (79 per worker) and a
 # rate of 0.8, they reach 84 % (we ran it).
 #
-# Stale gradients need a smaller rate, and the order of arrival makes every run different. So large networks are almost always pre-trained synchronously today, and stragglers are replaced. Servers
+# Stale gradients need a smaller rate, and the order of arrival makes every run different. Fast networks made all-reduce cheap. So large networks are almost always pre-trained synchronously, and stragglers are replaced. Servers
 # live on in some recommenders whose embedding tables are too large for one machine.
 #
 # </details>
