@@ -39,7 +39,7 @@ def own_shard(comm: MPI.Intracomm, full: torch.Tensor) -> torch.Tensor:
 
 def sum_shard(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> None:
     """Give `part` its shard of the gradient of `full`, summed over all ranks; drop the full gradient."""
-    if full.grad is not None:  # None: nothing to sum
+    if full.grad is not None:  # None: already summed
         part.grad = torch.empty_like(part)
         comm.Reduce_scatter(full.grad, part.grad)  # each rank gets as much as its shard holds
         full.grad = None
@@ -47,7 +47,7 @@ def sum_shard(comm: MPI.Intracomm, full: torch.Tensor, part: torch.Tensor) -> No
 
 def gather(comm: MPI.Intracomm, full: torch.Tensor) -> None:
     """Fill a full tensor with all ranks' shards. This rank's shard is already there: it is a view."""
-    if full.untyped_storage().nbytes():  # freed: nothing to fill
+    if full.untyped_storage().nbytes():  # 0 bytes: freed, nothing to fill
         comm.Allgatherv(MPI.IN_PLACE, full.data)  # mpi4py cuts it as `tensor_split` does
 
 

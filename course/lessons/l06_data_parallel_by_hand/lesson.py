@@ -105,7 +105,7 @@ def train(team, rate, cut=np.array_split):
 # %%px --save 06_by_hand.py
 
 # %% [markdown] tags=["subslide"]
-# For now, `share_of_loss` is the mean over this rank's images. First, each rank trains alone on whole batches. Then the four shard them.
+# For now, `share_of_loss` is the mean over this rank's images. First, each rank trains alone on whole batches. Then all four train, each on its shard.
 #
 # **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
 
