@@ -29,7 +29,7 @@ def ring(comm: MPI.Comm, array: np.ndarray) -> None:
         incoming = np.empty_like(into)
         comm.Sendrecv(out, right, recvbuf=incoming, source=left)
         into += incoming
-    for step in range(n - 1):  # all-gather: chunk (rank + 1) % n is complete; pass it on
+    for step in range(n - 1):  # all-gather: chunk (rank + 1) % n is complete
         out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
         comm.Sendrecv(out, right, recvbuf=into, source=left)
 
@@ -38,8 +38,8 @@ def doubling(comm: MPI.Comm, array: np.ndarray) -> None:
     """Sum `array` over 1, 2, 4, 8 … ranks, in place."""
     incoming = np.empty_like(array)
     distance = 1
-    while 2 * distance <= comm.size:  # array is the sum of a block of `distance` ranks by now
-        partner = comm.rank ^ distance  # the two numbers differ in one bit
+    while 2 * distance <= comm.size:  # array is the sum over `distance` ranks
+        partner = comm.rank ^ distance
         comm.Sendrecv(array, partner, recvbuf=incoming, source=partner)
         array += incoming
         distance *= 2

@@ -75,37 +75,6 @@ def broadcast_buffers(comm: MPI.Intracomm, model: nn.Module) -> None:
         comm.Bcast(numbers(buffer), root=0)
 
 
-def broadcast_optimizer(comm: MPI.Intracomm, optimizer: Optimizer) -> None:
-    """Give every rank's `optimizer` the state and the settings of rank 0's, after one rank read a checkpoint.
-
-    Momentum, variances and step counts are easily forgotten: then the ranks take different steps from equal
-    weights, and nothing fails. ValueError on all ranks unless the optimizers' groups are of equal sizes.
-    """
-    everyone = comm.allgather([len(group["params"]) for group in optimizer.param_groups])
-    if any(theirs != everyone[0] for theirs in everyone):
-        raise ValueError(
-            f"optimizers with groups of {everyone} parameters, by rank; make the same on all ranks"
-        )
-    state = optimizer.state_dict()
-    # First shapes and dtypes, as tensors on "meta", which have no numbers; the numbers follow by Bcast.
-    without_numbers = {
-        parameter: {
-            key: value.to("meta") if torch.is_tensor(value) else value for key, value in entries.items()
-        }
-        for parameter, entries in state["state"].items()
-    }
-    groups, received = comm.bcast((state["param_groups"], without_numbers), root=0)
-    for parameter, entries in received.items():
-        for key, value in entries.items():
-            if torch.is_tensor(value):
-                flat = torch.empty(value.numel(), dtype=value.dtype)
-                if comm.rank == 0:
-                    flat.copy_(state["state"][parameter][key].reshape(-1))
-                comm.Bcast(flat.numpy(), root=0)
-                entries[key] = flat.view(value.shape)
-    optimizer.load_state_dict({"param_groups": groups, "state": received})
-
-
 # ---------------------------------------------------------------- phase 2
 
 

@@ -1,4 +1,4 @@
-"""Quadrature of π, and how its time depends on strips and ranks.
+"""Quadrature of π, timed on one rank and on two.
 
 Start it with one of these:
 
@@ -30,7 +30,7 @@ def pi(team, strips):
 
 
 # %%
-pair = comm.Split(comm.rank < 2)  # ranks 2 and 3: another pair
+pair = comm.Split(comm.rank < 2)  # the other ranks: another team
 
 
 def time_job(team, strips):

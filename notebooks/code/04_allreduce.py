@@ -1,4 +1,4 @@
-"""All-reduce by hand, in a ring and by doubling. Numbers of bytes may follow.
+"""All-reduce by hand, in a ring and by doubling.
 
 Start it with one of these:
 
@@ -28,7 +28,7 @@ def ring(comm: MPI.Comm, array: np.ndarray) -> None:
         incoming = np.empty_like(into)
         comm.Sendrecv(out, right, recvbuf=incoming, source=left)
         into += incoming
-    for step in range(n - 1):  # all-gather: chunk (rank + 1) % n is complete; pass it on
+    for step in range(n - 1):  # all-gather: chunk (rank + 1) % n is complete
         out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
         comm.Sendrecv(out, right, recvbuf=into, source=left)
 
@@ -38,8 +38,8 @@ def doubling(comm: MPI.Comm, array: np.ndarray) -> None:
     """Sum `array` over 1, 2, 4, 8 … ranks, in place."""
     incoming = np.empty_like(array)
     distance = 1
-    while 2 * distance <= comm.size:  # array is the sum of a block of `distance` ranks by now
-        partner = comm.rank ^ distance  # the two numbers differ in one bit
+    while 2 * distance <= comm.size:  # array is the sum over `distance` ranks
+        partner = comm.rank ^ distance
         comm.Sendrecv(array, partner, recvbuf=incoming, source=partner)
         array += incoming
         distance *= 2
@@ -76,5 +76,4 @@ if __name__ == "__main__" and comm.rank == 0:
     for n in 2, 64, 2048:
         for way, (messages, arrays) in zip(["ring", "doubling"], counts(n)):
             one, many = (calls * messages * alpha + arrays * nbytes / bandwidth for calls in (1, 100))
-            sent = f"{messages:4g} messages {arrays:4.1f} arrays"
-            print(f"{n:4} {way:8} {sent}, one call {one:5.4g} s, 100 calls {many:4.4g} s")
+            print(f"{n:4} {way:8} one call {one:5.4g} s, 100 calls {many:4.4g} s")

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-torch.set_num_threads(1)  # one thread per rank
+torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)  # rounding stays far below six decimals
 
 comm = MPI.COMM_WORLD
@@ -29,23 +29,23 @@ new_labels = torch.from_numpy(digits["test_labels"]).long()
 
 # %%
 def network(seed=0):
-    torch.manual_seed(seed)  # weights, then batches
+    torch.manual_seed(seed)  # fixes weights and batches
     hidden = nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh()
     model = nn.Sequential(*hidden, nn.Linear(128, 10))
     for weights in model.parameters():
-        weights.data *= 3  # near Glorot's for tanh; 8 epochs suffice
+        weights.data *= 3  # so 8 epochs suffice
     return model
 
 
 # %%
 def train(model, size, piece, rate=0.4, warm_up=1):
-    """Train on batches of `size`, `piece` images at once; return how many are right after each epoch."""
+    """Train on full batches of `size`, `piece` at once; return how many are right after each epoch."""
     right = []
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)
     for _ in range(8):
         model.train()
-        for batch in torch.randperm(len(images)).split(size)[: len(images) // size]:  # full ones only
+        for batch in torch.randperm(len(images)).split(size)[: len(images) // size]:
             accumulate(model, images[batch], labels[batch], piece)
             optimizer.step()
             schedule.step()
@@ -72,6 +72,6 @@ def accumulate(model, inputs, targets, piece):
 
 
 # %%
-if __name__ == "__main__" and comm.rank == 0:  # one process
+if __name__ == "__main__" and comm.rank == 0:
     for piece in CUTS:
         train(network(), 128, piece)

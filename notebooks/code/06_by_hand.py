@@ -16,15 +16,14 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-torch.set_num_threads(1)  # one thread per rank
+torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)  # rounding changes no printed digit
 
 comm = MPI.COMM_WORLD
-arrays = np.load(Path(__file__).with_name("data") / "digits.npz").items()
-digits = {name: torch.from_numpy(array) for name, array in arrays}
-images, new_images = digits["train_images"].flatten(1) / 16, digits["test_images"].flatten(1) / 16
-labels, new_labels = digits["train_labels"].long(), digits["test_labels"].long()
-draw = np.random.default_rng(0)  # all ranks draw equal batches
+data = np.load(Path(__file__).with_name("data") / "digits.npz")
+images, new_images = (torch.tensor(data[name]).flatten(1) / 16 for name in ("train_images", "test_images"))
+labels, new_labels = (torch.tensor(data[name]).long() for name in ("train_labels", "test_labels"))
+draw = np.random.default_rng(0)  # every rank draws these batches
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 
@@ -44,7 +43,7 @@ def train(team, rate, cut=np.array_split):
         optimizer.step()
         losses.append(team.allreduce(loss.item()))  # 5 add their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
-    if comm.rank == 0:  # in COMM_SELF, every rank is 0
+    if comm.rank == 0:  # alone, every rank's team.rank is 0
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 

@@ -4,7 +4,7 @@
     torchrun --standalone --nproc-per-node 4 code/07_ddp.py
     Slurm: sbatch -n 4 --wrap "mpiexec python code/07_ddp.py"
 
-Environment: IMAGES (the global batch), LR (learning rate), EPOCHS.
+Environment: IMAGES (the global batch), LR, EPOCHS.
 """
 
 # %%
@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-torch.set_num_threads(1)  # one thread per rank
+torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 
@@ -36,13 +36,13 @@ if "RANK" not in os.environ:  # not torchrun
     os.environ["MASTER_ADDR"] = "localhost" if address == host else address
     os.environ["LOCAL_RANK"] = str(comm.Split_type(MPI.COMM_TYPE_SHARED).rank)  # on this machine
 if not dist.is_initialized():
-    dist.init_process_group("gloo")  # for CPUs
+    dist.init_process_group("gloo")
     atexit.register(dist.destroy_process_group)
 rank, size = dist.get_rank(), dist.get_world_size()
 
 
 # %%
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # beside this program
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")
 images, new_images = (torch.from_numpy(digits[f"{part}_images"] / 16) for part in ("train", "test"))
 labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part in ("train", "test"))
 
@@ -70,7 +70,7 @@ def train(model, dataset, batch_size, epochs, lr=0.05):
 # %%
 def main(batch_size, lr, epochs):
     assert batch_size % size == 0, f"{size} ranks cannot share {batch_size} images equally"
-    torch.manual_seed(rank)  # different weights, until DDP wraps the model
+    torch.manual_seed(rank)  # as in section 2
     model = network()
     train(model, TensorDataset(images, labels), batch_size, epochs, lr)
     if rank == 0:

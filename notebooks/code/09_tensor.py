@@ -30,7 +30,7 @@ def mlp_forward(comm: MPI.Comm, x: np.ndarray, up: np.ndarray, down: np.ndarray)
 
 # %%
 def gradients(comm, first, up, down, chosen, batch):
-    """Return the chosen images' summed gradients, divided by the global `batch`."""
+    """The summed gradients of the chosen images, divided by the global `batch`."""
     x = np.maximum(images[chosen] @ first, 0)
     hidden, y = mlp_forward(comm, x, up, down)
     d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image
@@ -41,7 +41,6 @@ def gradients(comm, first, up, down, chosen, batch):
 
 # %%
 def train(comm, batch=100, steps=400):
-    """Train this rank's weights."""
     draw = np.random.default_rng(0)
     first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in [(64, 54), (54, 202), (202, 10)])
     mine = np.array_split(np.arange(202), comm.size)[comm.rank]
@@ -54,7 +53,6 @@ def train(comm, batch=100, steps=400):
 
 # %%
 def collected(comm, first, up, down):
-    """The complete matrices."""
     return first, np.hstack(comm.allgather(up)), np.vstack(comm.allgather(down))
 
 

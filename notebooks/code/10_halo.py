@@ -1,4 +1,4 @@
-"""Clean pages cut into strips, one per rank.
+"""Denoise pages cut into strips.
 
 Start it with one of these:
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
-torch.set_num_threads(1)  # one thread per rank
+torch.set_num_threads(1)
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")["train_images"]
@@ -81,8 +81,8 @@ def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float6
     team = comm.Split(replica)  # this replica's ranks; below: its pages, this rank's rows
     x, wanted = (each[replica::replicas].tensor_split(tiles, dim=2)[team.rank] for each in (noisy, clean))
     for _ in range(steps):
-        cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])  # x minus its noise
-        loss = (cleaned - wanted).square().sum() / clean.numel()  # `clean` is uncut: all pixels
+        cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])
+        loss = (cleaned - wanted).square().sum() / clean.numel()  # all pixels: so gradients add up
         optimizer.zero_grad()
         loss.backward()
         for kernel in kernels:

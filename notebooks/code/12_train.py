@@ -1,4 +1,4 @@
-"""Train as ds_config.json says, 48 images per update. The number of ranks must divide 48.
+"""Train as ds_config.json says, 48 images per update.
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-warnings.filterwarnings("ignore", category=FutureWarning)  # old names that DeepSpeed calls
-here = Path(__file__).parent  # the folder of code/12_train.py, to which `--save` copies this cell
+warnings.filterwarnings("ignore", category=FutureWarning)
+here = Path(__file__).parent  # the folder of code/12_train.py
 
 
 # %%
@@ -31,12 +31,12 @@ if not torch.cuda.is_available():  # only CPUs need this block
     if "RANK" not in os.environ and not dist.is_initialized():  # started by mpiexec
         import torch_mpi4py
 
-        torch_mpi4py.init_process_group()  # messages go through MPI
+        torch_mpi4py.init_process_group()
 import deepspeed
 
-deepspeed.init_distributed(verbose=False)  # from here on, all is the same on GPUs
+deepspeed.init_distributed(verbose=False)
 rank, size = dist.get_rank(), dist.get_world_size()
-torch.set_num_threads(1)  # one thread per rank
+torch.set_num_threads(1)
 
 
 # %%
@@ -72,9 +72,9 @@ def train(config, steps=3, width=1536, room=24):
     batch, micro = engine.train_batch_size(), engine.train_micro_batch_size_per_gpu()
     for _ in range(steps):
         total = 0.0
-        for part in torch.arange(rank, batch, size).split(micro):  # every size-th image, in micro-batches
+        for part in torch.arange(rank, batch, size).split(micro):  # every size-th image
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
-            loss = F.cross_entropy(engine(x / 8 - 1), y)  # pixels 0 … 15 become -1 … 0.9
+            loss = F.cross_entropy(engine(x / 8 - 1), y)
             engine.backward(loss)
             engine.step()  # updates after the last micro-batch
             total += loss.detach() * micro / batch  # all totals add up to the batch's mean

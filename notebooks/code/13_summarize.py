@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-warnings.simplefilter("ignore", FutureWarning)  # of DeepSpeed's calls
+warnings.simplefilter("ignore", FutureWarning)
 torch.set_num_threads(1)
 data = Path(__file__).with_name("data")
 articles = json.loads((data / "news.json").read_text())
@@ -28,16 +28,16 @@ news, unseen = articles[:48], articles[48:]
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 import deepspeed
 
-deepspeed.ops.__compatible_ops__ = {}  # do not try to compile C++ kernels
+deepspeed.ops.__compatible_ops__ = {}  # compile no C++ kernels
 if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
-    import torch_mpi4py  # MPI, as a backend of torch
+    import torch_mpi4py
 
     torch_mpi4py.init_process_group()
 os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
 deepspeed.init_distributed(verbose=False)
 
 
-def allreduce(value):  # like mpi4py's, but it also works with the `deepspeed` launcher
+def allreduce(value):  # works with both launchers
     dist.all_gather_object(values := [None] * dist.get_world_size(), value)
     return sum(values)
 
@@ -52,12 +52,12 @@ tokenizer = AutoTokenizer.from_pretrained(folder)
 load = partial(AutoModelForCausalLM.from_pretrained, folder, dtype=torch.float32)
 
 
-def prompt(article):  # token ids
+def prompt(article):
     chat = [{"role": "user", "content": "Summarize this article in one sentence.\n\n" + article["text"]}]
     return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 
 
-def write(model, article):  # at ZeRO stage 3, all ranks must call this
+def write(model, article):  # at ZeRO stage 3, call it on all ranks, with the same article
     read = torch.tensor([prompt(article)], device=model.device)
     ids = model.generate(read, attention_mask=torch.ones_like(read), max_new_tokens=40, do_sample=False)[0]
     return tokenizer.decode(ids[read.shape[1] :], skip_special_tokens=True).strip()
@@ -68,7 +68,7 @@ def write(model, article):  # at ZeRO stage 3, all ranks must call this
 def factors(comm, counts):
     """Return one factor for each of this rank's micro-batches; `counts` are their numbers of tokens.
 
-    Factor times mean loss, added up over all micro-batches of all ranks, is the mean loss over all tokens.
+    Each mean loss times its factor, summed over all ranks, gives the mean over all tokens.
     """
     total = comm.allreduce(sum(counts))
     return [count / total for count in counts]
@@ -81,7 +81,7 @@ def encode(article):
 
 
 # %%
-batch = 12  # articles
+batch = 12
 setup = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
 setup["optimizer"] = {"type": "AdamW", "params": {"lr": rate, "torch_adam": True}}
 
@@ -92,7 +92,7 @@ def train(model, encode=encode):
     for step in range(4):
         mine = [encode(each) for each in news[batch * step + comm.rank : batch * (step + 1) : comm.size]]
         counts = [(each["labels"][:, 1:] != -100).sum().item() for each in mine]  # scored tokens
-        loss = 0.0  # this rank's part of the step's loss
+        loss = 0.0  # this rank's part
         for inputs, factor in zip(mine, factors(comm, counts)):
             part = factor * engine(**{name: each.to(engine.device) for name, each in inputs.items()}).loss
             engine.backward(part * engine.gradient_accumulation_steps() * comm.size)  # undo both
@@ -105,4 +105,4 @@ def train(model, encode=encode):
 if __name__ == "__main__":
     losses = list(train(model := load()))
     if comm.rank == 0:
-        print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # golf
+        print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))

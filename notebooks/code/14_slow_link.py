@@ -1,4 +1,4 @@
-"""Measure a link, and forecast four all-reduces on it.
+"""Measure a link, and forecast four all-reduces.
 
 Start it with one of these:
 
@@ -77,7 +77,7 @@ def seconds(team, work):
 
 
 def exchange(team, n):
-    """Seconds of a swap of n numbers with the farthest partner."""
+    """Seconds to swap n numbers with the farthest partner."""
     return seconds(team, partial(team.Sendrecv, np.ones(n), team.rank ^ team.size // 2, 0, np.empty(n)))
 
 

@@ -1,6 +1,6 @@
-"""A training that resumes when it is started again.
+"""A training that resumes.
 
-mpiexec -n 4 python -m mpi4py 15_resume.py FOLDER    # -m mpi4py: an error on one rank ends the job
+mpiexec -n 4 python -m mpi4py 15_resume.py FOLDER    # -m mpi4py: an error ends all ranks
 """
 
 # %%
@@ -34,7 +34,7 @@ def atomic_save(path: Path, data: bytes) -> None:
 
 
 # %%
-asked = []  # filled when a signal asks this rank to stop
+asked = []  # filled by a signal
 _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 
@@ -57,9 +57,9 @@ def train(path, steps=60, every=20):
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        yield (done := done + 1), comm.allreduce(loss.item())  # (step, loss)
+        yield (done := done + 1), comm.allreduce(loss.item())
         stop = comm.allreduce(len(asked)) > 0
-        if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
+        if comm.rank == 0 and (stop or done % every == 0):
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
             atomic_save(path, file.getvalue())
 

@@ -1,4 +1,4 @@
-"""What a plan needs on each GPU, and how long a step takes.
+"""Memory per GPU and step time of a plan.
 
 Start it with one of these:
 
@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 rank = MPI.COMM_WORLD.rank
 job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # seq: tokens per sequence
-# what we can use of an A100's 80 GB and 312 Tflop/s, and of NVLink's 300 GB/s
+# the usable part of an A100's 80 GB, 312 Tflop/s and 300 GB/s (NVLink)
 node = {"gpus": 8, "capacity": 72e9, "rate": 218e12, "link": 235e9}
 plans = {"data": {"data": 8}}  # an eighth of the batch per GPU
 plans["ZeRO-3"] = {"data": 8, "zero": 3}  # an eighth of the batch and of the model states
@@ -22,7 +22,7 @@ plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %%
 def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
-    """Return a dict of bytes on a GPU of the first stage. `zero` is the ZeRO stage: 0, 1 or 3."""
+    """Return a dict of bytes on a GPU of the first stage. `zero` is 0, 1 or 3."""
     mine = params / pipeline / tensor
     weights = 2 * mine / (data if zero == 3 else 1)
     gradients = weights
@@ -53,7 +53,7 @@ def step(
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # ZeRO-3 sends during all computing; others in the last micro-batch's backward, 2/3 of its time
-    # (ZeRO-1: half of their bytes in the next forward)
+    # (ZeRO-1 sends half of its bytes in the next forward; we count them here, too)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed

@@ -1,18 +1,14 @@
-"""What is easily forgotten: the optimizer's state after a resume, the buffers, and the precision of sums."""
+"""What is easily forgotten: the buffers."""
 
-from collections.abc import Callable
-
-import pytest
 import torch
 from mpi4py import MPI
 from torch import nn
-from torch.optim import SGD, Adam, Optimizer
+from torch.optim import SGD
 
 from course.lessons.l06_data_parallel_by_hand.engines import ENGINES
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (
     broadcast_buffers,
-    broadcast_optimizer,
     broadcast_weights,
     replicas_agree,
     shard_batches,
@@ -21,90 +17,14 @@ from course_lib.parallel.data_parallel import (
 )
 from course_lib.training.flat import flatten
 from course_lib.training.loop import make_step, summed_cross_entropy
-from course_lib.training.models import build, derived_seed
+from course_lib.training.models import derived_seed
 from tests.ranks.test_data_parallel import (
     FEW,
     IMAGES,
     LABELS,
     STEPS,
-    adam,
-    convert,
-    one_process,
     sgd,
 )
-
-# ---------------------------------------------------------------- the optimizer's state after a resume
-
-
-def never(comm: MPI.Intracomm, optimizer: Optimizer) -> None:
-    """Known wrong: the weights are broadcast, the optimizer's state is not."""
-
-
-def resumed(comm: MPI.Intracomm, optimizers: Callable, broadcast: Callable) -> tuple[nn.Module, float]:
-    """Two steps, a checkpoint that rank 0 alone reads into new objects, one step: how far from no break."""
-    batches = [convert(batch, torch.float64) for batch in shard_batches(comm, IMAGES, LABELS, STEPS)]
-
-    def train(model: nn.Module, optimizer: Optimizer, part: slice) -> None:
-        step = make_step(model, summed_cross_entropy, optimizer, ENGINES["overlapped buckets"](comm, model))
-        for batch in batches[part]:
-            step(batch)
-
-    model = build("mlp", seed=0).double()
-    optimizer = optimizers(model)
-    train(model, optimizer, slice(0, 2))
-    checkpoint = (model.state_dict(), optimizer.state_dict())
-
-    model = build("mlp", seed=1 + comm.rank).double()
-    optimizer = optimizers(model)
-    if comm.rank == 0:
-        model.load_state_dict(checkpoint[0])
-        optimizer.load_state_dict(checkpoint[1])
-    broadcast_weights(comm, model)
-    broadcast(comm, optimizer)
-    train(model, optimizer, slice(2, 3))
-    theirs = one_process("mlp", torch.float64, optimizers).weights
-    distance = float((flatten(list(model.parameters())) - theirs).abs().max())
-    return model, comm.allreduce(distance, op=MPI.MAX)
-
-
-@pytest.mark.parametrize("optimizers", [sgd, adam])
-def test_a_resumed_training_goes_on_as_if_it_had_not_stopped(comm: MPI.Intracomm, optimizers) -> None:
-    model, distance = resumed(comm, optimizers, broadcast_optimizer)
-    assert distance < 1e-10
-    assert replicas_agree(comm, model)
-
-
-@pytest.mark.parametrize("optimizers", [sgd, adam])
-def test_without_the_optimizers_state_the_replicas_part(comm: MPI.Intracomm, optimizers) -> None:
-    model, distance = resumed(comm, optimizers, never)
-    assert (distance > 1e-4) == (comm.size > 1)
-    assert replicas_agree(comm, model) == (comm.size == 1)
-
-
-def test_settings_and_step_counts_arrive_too(comm: MPI.Intracomm) -> None:
-    model = nn.Linear(3, 2)
-    optimizer = Adam(model.parameters(), lr=0.5 if comm.rank == 0 else 0.1)
-    if comm.rank == 0:
-        model(torch.ones(1, 3)).sum().backward()
-        optimizer.step()
-    broadcast_optimizer(comm, optimizer)
-    assert optimizer.param_groups[0]["lr"] == 0.5
-    states = [optimizer.state[parameter] for parameter in model.parameters()]
-    assert [int(state["step"]) for state in states] == [1, 1]
-    assert states[0]["exp_avg"].shape == (2, 3)
-    assert states[0]["exp_avg"].flatten().tolist() == pytest.approx([0.1] * 6)
-
-
-def test_other_optimizers_are_refused_on_all_ranks(comm: MPI.Intracomm) -> None:
-    if comm.size == 1:
-        pytest.skip("one rank cannot differ")
-    layers = nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)])
-    parameters = list((layers[0] if comm.rank == 0 else layers).parameters())
-    with pytest.raises(ValueError, match="the same on all ranks"):
-        broadcast_optimizer(comm, SGD(parameters, lr=0.1))
-
-
-# ---------------------------------------------------------------- buffers
 
 
 class Normed(nn.Module):

@@ -227,7 +227,7 @@ for team in (comm, comm.Split(rank == 3)):  # ranks that pass equal values share
 # Six minutes. Common mistakes: `left` and `right` exchanged, and `return value`. Whoever is done early tries `Send`, then `Recv`, and reads the report.
 
 # %% [markdown] tags=["subslide"]
-# Your program also runs without the classroom:
+# It also runs without the classroom:
 
 
 # %%
@@ -253,7 +253,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 2,048 − 80 = 1,968. So a program that worked for a year can hang on a new machine, or after an update.
+# 2,048 − 80 = 1,968. So a program that worked for a year can hang after an update.
 #
 # </details>
 

@@ -36,7 +36,7 @@ def _check_fit(answer: SimpleNamespace, comm: Any, ranks: int) -> None:
                 "b has a part of a in it: what do the two times have in common?": seconds[large]
                 / large
                 * ranks,
-                "the two jobs differ by large - small strips, and you divided by another number of them.": b
+                "the two jobs differ by large - small strips, but you divided by a different number.": b
                 * (large - small)
                 / large,
                 "this is the overhead a. Which of the two is returned first?": a,
@@ -44,7 +44,7 @@ def _check_fit(answer: SimpleNamespace, comm: Any, ranks: int) -> None:
             "a": {
                 "the time of the smallest job has its strips in it, too.": seconds[small],
                 f"you took off the time of {small:,} strips; a rank has fewer.": seconds[small] - b * small,
-                "it is what is left when you take the strips off, so it is positive.": -a,
+                "a is what is left without the strips' time, so it is positive.": -a,
             },
         }[name]
         for words, value in lookalikes.items():
@@ -271,8 +271,8 @@ SIXTEEN_GPUS = Question(
         Option(
             "15 ms",
             reply="20 = a + 80/8, so a is 10 ms, and on 16 GPUs a step takes 10 + 80/16 = 15 ms. Twice the "
-            "GPUs saved only a quarter of the time, and the efficiency falls from 50 to 33 %. In practice it "
-            "is often worse: 16 GPUs are usually two nodes, and between nodes a is larger.",
+            "GPUs saved only a quarter of the time, and the efficiency falls from 50 to 33 %. In practice, "
+            "overlap hides part of a. But 16 GPUs are usually two nodes, and between nodes a is larger.",
             right=True,
         ),
     ),

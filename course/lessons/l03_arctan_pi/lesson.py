@@ -28,20 +28,20 @@
 
 # %%
 # %%px --save 03_quadrature.py
-"""Quadrature of π, and how its time depends on strips and ranks."""
+"""Quadrature of π, timed on one rank and on two."""
 
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Four ranks share the strips. Rank 1 takes strips 1, 5, 9 and so on:
+# Four ranks share the strips. Rank 1 takes strips 1, 5, 9, …:
 
 # %% tags=["source: course_lib.pi:midpoint_loop"]
 # %%px --save 03_quadrature.py
 
 # %% [markdown] tags=["subslide"]
-# `allreduce` adds up the parts of all ranks in `team`:
+# `allreduce` adds up the parts of all ranks:
 
 
 # %%
@@ -59,7 +59,7 @@ def pi(team, strips):
 print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 
 # %% [markdown] tags=["subslide"]
-# They do, to seven digits. But are two ranks faster? Our smallest job has ten strips. **Predict:**
+# They do, to seven digits. But are two ranks faster? **Predict:**
 
 # %%
 predict("10 strips: how many times as fast are two ranks?", None)
@@ -70,7 +70,7 @@ predict("10 strips: how many times as fast are two ranks?", None)
 
 # %%
 # %%px --save 03_quadrature.py
-pair = comm.Split(comm.rank < 2)  # ranks 2 and 3: another pair
+pair = comm.Split(comm.rank < 2)  # the other ranks: another team
 
 
 def time_job(team, strips):
@@ -82,7 +82,7 @@ def time_job(team, strips):
 
 
 # %% [markdown]
-# Other programs can only slow a run down, so we keep the fastest of a thousand runs. On a cluster, some rank is always late: report the median. (Ranks 2 and 3 leave the cores to the pair.)
+# Other programs can only slow a run down, so we keep the fastest run. On a cluster, some rank is always late: report the median. (Ranks 2 and 3 leave the cores to the pair.)
 
 
 # %%
@@ -108,15 +108,15 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Below 1: the second rank makes this job *slower*. Adding up the two parts takes longer than five strips. With 10,000
-# strips, two ranks are nearly twice as fast, if each has a core.
+# Two ranks are *slower*: adding up their parts takes longer than computing five strips. With 10,000
+# strips, they are nearly twice as fast, if each has a core.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · One line for every job
 #
-# At how many strips, the **break-even point**, do one and two ranks take equally long?
+# At the **break-even point**, one and two ranks take equally long. How many strips is that?
 #
 # Each of p ranks computes N/p strips, in time *b* per strip. Everything else, such as `allreduce`, is **overhead**. Its time *a* depends on p,
 # but not on N. If each rank has a core, the job takes
@@ -142,7 +142,7 @@ if __name__ == "__main__" and comm.rank == 0:
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# The second rank *saves* half of the strips' time: *b*·N/2. It *costs* more overhead: *a*₂ − *a*₁. At which N do they balance?
+# The second rank *saves* half of the strips' time: *b*·N/2. It *costs* more overhead: *a*₂ − *a*₁.
 # **Predict:**
 
 # %%
@@ -171,13 +171,13 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# If each rank had a core, the measured curves cross about where the lines do. Yet
+# If each rank had a core, the measured curves cross about where the lines do, although
 # `fit` saw only 10 and 10,000 strips.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# The notebook records the pair's MPI calls, but not those of `COMM_SELF`. Your saved program records nothing. **Predict** its break-even point.
+# Your saved program measures the same jobs. **Predict** its break-even point.
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 2 python code/03_quadrature.py
@@ -188,14 +188,14 @@ print(f"{2 * (4.8 - 2.5) / 0.0933:.0f} strips")  # put your program's a₂, a₁
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It falls: without recording, *a*₂ shrinks more than *a*₁; *b* stays. The instrument slowed the experiment.
+# It falls: *a*₂ shrinks, *b* stays. The notebook takes time to record the pair's MPI calls; your program records nothing.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What are more ranks for?
 #
-# We wanted the same job sooner: p grows, N stays. This is **strong scaling**. In **weak scaling**, N grows with p.
+# **Strong scaling** is the same job sooner: p grows, N stays. In **weak scaling**, N grows with p.
 # **Predict** from the notebook's *a* and *b*:
 
 # %%
@@ -214,11 +214,11 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each rank computes as many strips as one did alone. The added overhead is much of the short job's time, but under 1 % of the long job's. (Anything more is noise, or slower cores.)
+# Each rank computes as many strips as one alone. The added overhead is much of the short job's time, but under 1 % of the long job's. (The rest is noise or slower cores.)
 #
 # </details>
 #
-# Now strong scaling. A job's strips take 1,000 s on one rank, and the overhead is 1 s, whatever p is. **Predict:**
+# Now strong scaling. On one rank, all strips take 1,000 s. The overhead is 1 s for any p. **Predict:**
 
 # %%
 predict("How many times as fast as one rank are 1,024 ranks?", None)
@@ -243,14 +243,14 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | With recursive doubling (lesson 04), 1,024 ranks add up *one number* in log₂ p = 10 steps. Gradients are many bytes, so bandwidth decides. What overlaps with computing (lesson 06) does not count |
-# | *b* | Rises if many ranks read a node's memory at once, overlapping messages slow the computing, or a GPU's share of a batch is too small to fill it |
-# | training | With one rank per GPU, N counts the images per step. Weak scaling keeps the batch *per GPU*, so a step's batch grows (lesson 05) |
+# | *a* | 1,024 ranks add up *one number* in log₂ p = 10 steps (recursive doubling, lesson 04). For large gradients, bandwidth decides. Communication hidden behind computing (lesson 06) does not count |
+# | *b* | Rises if many ranks read a node's memory at once, messages slow the computing, or a GPU has too few images to stay busy |
+# | training | With one rank and the full model per GPU, N counts the images per step. Weak scaling keeps the images *per GPU*, so the batch grows (lesson 05) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - More ranks are faster if they save more time, *b*·N·(1 − 1/p), than their overhead adds.
+# - p ranks, each with a core, are faster than one if they save more time, *b*·N·(1 − 1/p), than their overhead adds.
 # - Strong scaling: the same job sooner, but *t* never falls below *a*.
 # - Weak scaling: a larger job. *t* grows only as *a* does, if *b* stays.
 
@@ -260,8 +260,8 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs. You need it in a minute, so you want 480. What do you ask
 # first? (a) Which network? (b) Did the job grow? (c) How fast is a GPU?
 #
-# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU kept plenty to do. Yours stays the same: each
-# GPU has a sixtieth of its work on 8, so with any overhead, the job takes over a minute. If *a* takes one, no number is enough.</details>
+# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU kept plenty to do. Yours stays the same, so
+# 480 GPUs take a minute only without any overhead. If *a* is a minute, no number is enough.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -275,7 +275,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 
 # %% [markdown]
 # In this question, *a* stays. Does it in practice? With a ring all-reduce (lesson 04), the time for the bytes approaches a constant as p grows, but
-# the number of messages grows with p. (In a tree, it grows with log p.) Between nodes, bytes and messages cost more.
+# the number of steps grows with p. (In a tree, it grows with log p.) Between nodes, bytes and messages cost more.
 #
 # What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even point moves to a job ten times as large. So faster
 # GPUs need larger jobs before another GPU pays.
@@ -425,7 +425,7 @@ else:
 # %% [markdown]
 # ### Is it still the same sum?
 #
-# In the core, you changed the number of ranks and looked at the time. Did the result stay the same? On paper, a sum does not depend on which rank adds which
+# In the core, we looked at the time. Does the result stay the same on more ranks? On paper, a sum does not depend on which rank adds which
 # terms. We add up the same 100,000 strips on 1, 2, 3 and 4 ranks, and look at all digits.
 
 # %%
@@ -504,7 +504,7 @@ for dtype in (torch.float32, torch.float64):
 # 10⁻² leaves about two.) Later, the two losses may come closer again: nothing is broken, and both networks learn. In float64, the differences start
 # so much smaller that about ten digits still agree.
 #
-# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps,
+# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps (in parallel: their mean over ranks),
 # in float64, with a small model that has no dropout and no batch norm. Give both programs the same first weights and the same samples per step, and let the parallel one split
 # them into equal parts. Then a difference in the first ten digits is almost surely a bug. Do not stop after step 1, because its loss is computed
 # before the first update.
@@ -516,7 +516,7 @@ for dtype in (torch.float32, torch.float64):
 #
 # - J. Davis, [Large Scale Deep Learning Using the High-Performance Computing Libraries OpenMPI and
 #   DeepSpeed](https://opendatascience.com/large-scale-deep-learning-using-the-high-performance-computing-libraries-openmpi-and-deepspeed/), ODSC, 2022: parent and worker. The article prints `argos=` where
-#   `args=` belongs, and one copy of it lost `Disconnect`.
+#   `args=` belongs.
 # - L. Dalcin and others, [MPI for Python: dynamic process management](https://mpi4py.readthedocs.io/en/stable/tutorial.html#dynamic-process-management).
 # - G. Amdahl, [Validity of the single processor approach](https://doi.org/10.1145/1465482.1465560), 1967: strong scaling. J. Gustafson, [Reevaluating Amdahl's
 #   law](https://doi.org/10.1145/42411.42415), 1988: people with more processors run larger jobs.

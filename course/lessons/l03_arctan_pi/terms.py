@@ -18,7 +18,8 @@ TERMS = (
     ),
     Term(
         "efficiency",
-        "The speed-up divided by the number of ranks; in weak scaling, one rank's time divided by theirs.",
+        "The speed-up divided by the number of ranks; in weak scaling, one rank's time for "
+        "1/n of the work, divided by the time of n ranks.",
     ),
     Term(
         "intercommunicator",

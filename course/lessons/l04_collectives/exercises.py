@@ -264,34 +264,6 @@ def counts(n):
 
 # -------------------------------------------------------------------- questions
 
-LOG_THE_LOSS = Question(
-    id="04.q4",
-    question="Four ranks sum their gradients in every step. Rank 0 alone calls `Allreduce` once more, to log "
-    "the sum of the losses. What is this call likely to do?",
-    options=(
-        Option(
-            "It fetches and adds the others' losses",
-            reply="That would mean that MPI can read the losses of ranks 1 to 3 without their help. But a "
-            "rank takes part in a collective only when it makes the call itself.",
-            belief="only-root-calls",
-        ),
-        Option(
-            "It pairs with the others' next all-reduce",
-            reply="MPI matches the collective calls of a communicator by their order, whatever each is "
-            "meant for. So rank 0's loss meets the others' gradients, and you get a hang, an error or wrong "
-            "numbers. The repair: all ranks make the call, and only rank 0 prints.",
-            right=True,
-        ),
-        Option(
-            "It returns rank 0's loss",
-            reply="That would mean that an all-reduce sums over the ranks that happen to call. But it sums "
-            "over all ranks of the communicator, and waits for them.",
-            belief="sum-of-those-who-call",
-        ),
-    ),
-    objectives=(1,),
-)
-
 AFTER_REDUCE = Question(
     id="04.q5",
     question="You write a script that must run on Gloo and on NCCL. Its eight ranks call "
@@ -319,7 +291,7 @@ AFTER_REDUCE = Question(
     objectives=(5,),
 )
 
-EXERCISES = (LOG_THE_LOSS, COUNTS, TREE, AFTER_REDUCE, CENTRED)
+EXERCISES = (COUNTS, TREE, AFTER_REDUCE, CENTRED)
 
 PREDICTIONS = (
     Prediction(

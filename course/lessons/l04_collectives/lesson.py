@@ -14,23 +14,23 @@
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks form a ring. Each sends 1 MB to the right with `Send`, then calls `Recv`. What may happen?
-#     answer: All wait in Send, for a Recv that nobody reaches. <code>Sendrecv</code> does both at once.
+#     answer: All wait in Send; nobody reaches Recv. <code>Sendrecv</code> does both at once.
 #   - ask: How many bytes do a million numbers of type float64 have?
 #     answer: 8 million.
-#   - ask: In Python, `5 ^ 1` flips the last bit of 5, binary 101. What are `5 ^ 1`, `5 ^ 2` and `5 ^ 4`?
-#     answer: 4, 7 and 1 (binary 100, 111 and 001).
+#   - ask: In Python, `5 ^ 1` flips the last bit of 5, binary 101. What is `5 ^ 4`?
+#     answer: 1 (binary 001).
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# Four ranks train one network, and each needs the sum of all gradients: an **all-reduce**. MPI's `Allreduce` is a **collective**: every rank of a communicator makes such calls,
+# In training, each rank needs the sum of all gradients: an **all-reduce**. It is a **collective**: every rank of a communicator makes such calls,
 # in the same order.
 
-# %% tags=["exercise: 04.q4", "subslide"]
-
-# %% [markdown]
-# Try it. Rank 0's loss is 100, and all gradients are 1. Which sums appear?
+#
+# All gradients are 1, and rank 0's loss is 100. To log the losses' sum, rank 0 alone calls `allreduce` once more.
+#
+# **Vote:** this call (a) pairs with the others' next all-reduce, (b) returns rank 0's loss, (c) fetches and adds the others' losses.
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
@@ -38,19 +38,19 @@ from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
 if comm.rank == 0:
-    comm.allreduce(100.0)  # for the log
+    comm.allreduce(100.0)
 print("sum of gradients:", comm.allreduce(1.0))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Ranks 1 to 3 print 103, without an error: rank 0's loss was added to their gradients. Rank 0 then waits for a call that never comes.
+# (a). MPI matches collective calls by their order. So ranks 1 to 3 print 103, without an error: rank 0's loss was added to their gradients.
 #
 # </details>
 
 # %% tags=["subslide"]
 # %%px --save 04_allreduce.py
-"""All-reduce by hand, in a ring and by doubling. Numbers of bytes may follow."""
+"""All-reduce by hand, in a ring and by doubling."""
 
 import sys
 from timeit import repeat
@@ -62,19 +62,19 @@ comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
 # In the **ring algorithm**, each of n ranks cuts its array into n **chunks**. In each step, it sends one chunk to its right neighbour.
-# In the first loop, it adds the arriving chunk to its own, and sends the sum in the next step. The second passes complete sums on.
+# In the first loop, a rank adds the arriving chunk to its own, and sends that sum next. In the second, it passes complete sums on.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# In **recursive doubling**, pairs of ranks exchange whole arrays and add. Partners are one rank apart (0 and 1, 2 and 3), then two, and on eight ranks four.
+# In **recursive doubling**, pairs of ranks exchange whole arrays and add. Partners are one rank apart (0 and 1, 2 and 3), then two, then four.
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# `Filmed` records the array before each exchange. Rank 3 holds 1000 … 4000. **Predict:** how many exchanges does each way need?
+# `Filmed` records the array before each exchange. **Predict:** how many exchanges does each way need?
 
 
 # %%
@@ -99,10 +99,8 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The ring needs six. Follow rank 3's 4000: 4004 on rank 0, then 4044, 4444. After three exchanges, a **reduce-scatter**, each rank has one complete chunk. Three more, an
+# The ring needs six, doubling two. In the ring, follow rank 3's 4000: 4004 on rank 0, then 4044, 4444. After three exchanges, a **reduce-scatter**, each rank has one complete chunk. Three more, an
 # **all-gather**, copy them to all ranks.
-#
-# Doubling needs two.
 #
 # </details>
 
@@ -115,7 +113,7 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# From four ranks on, the ring sends more messages, doubling more bytes. An empty message takes the **latency** α: half a **ping-pong** (there and back). Each byte adds a
+# An empty message takes the **latency** α. Each byte adds a
 # time β; 1/β is the **bandwidth**. All ranks exchange at the same time, so an all-reduce takes
 #
 # α · (messages per rank) + β · (bytes per rank)
@@ -156,12 +154,12 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). In the model, 1 kB takes 60 and 20 ms: messages decide. 400 kB takes 180 both ways. At 4 MB (800 ms per array), bytes decide: 60 + 1.5 · 800 = 1,260 and 20 + 2 · 800 = 1,620 ms.
+# (c). In the model, 1 kB takes 60 ms in the ring and 20 by doubling: messages decide. 400 kB takes 180 both ways. 4 MB takes 1,260 and 1,620: bytes decide.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At which size are both equally fast on eight ranks? Compute it (`counts(8)`) and write it in place of 1000000 (0.01 0.04: our delay):
+# At which size are both equally fast on eight ranks? Compute it (`counts(8)`), and write it in place of 1000000:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep ranks:
@@ -185,8 +183,7 @@ if __name__ == "__main__" and comm.rank == 0:
     for n in 2, 64, 2048:
         for way, (messages, arrays) in zip(["ring", "doubling"], counts(n)):
             one, many = (calls * messages * alpha + arrays * nbytes / bandwidth for calls in (1, 100))
-            sent = f"{messages:4g} messages {arrays:4.1f} arrays"
-            print(f"{n:4} {way:8} {sent}, one call {one:5.4g} s, 100 calls {many:4.4g} s")
+            print(f"{n:4} {way:8} one call {one:5.4g} s, 100 calls {many:4.4g} s")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -201,20 +198,20 @@ if __name__ == "__main__" and comm.rank == 0:
 # | | what changes |
 # |---|---|
 # | a fast network card per rank | MPI: α = 2 µs, 1/β = 25 GB/s: both 5,000 times better, so crossovers stay. NCCL's α is up to 14 µs: crossovers grow |
-# | eight ranks share a card | Doubling sends eight arrays per exchange between nodes, a ring ordered by node under two in all |
+# | eight ranks share a card | In each exchange between nodes, doubling sends eight arrays through it; a ring ordered by node sends under two in all |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - In a ring, a rank sends 2(n−1) chunks, under two arrays; in doubling, log₂ n arrays.
-# - From four ranks on, doubling beats the ring below the crossover, and loses above (equal links, one per rank). There, lesson 14's halving beats this ring.
+# - From four ranks on, doubling beats the ring below the crossover, and loses above it (equal links, one per rank).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# 64 GPUs with a link of 25 GB/s each sum 25 MB; α is 14 µs. Ring or doubling? And on 2,048? Bet, then change section 3.
+# 64 GPUs sum 25 MB. Each has a link of 25 GB/s; α is 14 µs. Ring or doubling? And on 2,048? Bet, then change section 3.
 #
-# <details><summary>What to listen for</summary>64: the ring, with 3.7 against 6.1 ms. 2,048: doubling, with 11 against 59 ms.</details>
+# <details><summary>What to listen for</summary>64: the ring, with 3.7 against 6.1 ms. 2,048: doubling, with 11 against 59 ms. Lesson 14's halving needs 2.3.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -297,11 +294,11 @@ if comm.rank == 0:
 #
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save hardly any bytes. They save steps. For small arrays, where steps decide, doubling on all 512 ranks takes
 # only nine. For gigabytes, prefer the ring of 512: our leaders leave the network idle while they sum inside their nodes. And if each GPU has a network card, leaders leave seven of eight idle. So there, GPUs
-# reduce-scatter inside the node, and each sums its eighth with its peers on other nodes. NCCL runs several rings at once.
+# reduce-scatter inside the node, each sums its eighth with its peers on other nodes, and the node all-gathers. NCCL runs several rings at once.
 #
 # </details>
 #
-# **Remember:** fill one node before the next. Leaders save steps more than bytes.
+# **Remember:** fill one node before the next. On many nodes, leaders save steps, not bytes.
 #
 # Inside a node, `Bcast` may run as a **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight. Can you write one?
 
@@ -330,7 +327,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# At 1 KiB, one message beats the ring's two. At 4 MiB, additions and new buffers count, too. Doubling allocates and adds a whole array, the ring half of one. Where two times are close, one run
+# At 1 KiB, one message beats the ring's two. At 4 MiB, additions, new buffers and caches count too. The model ignores them, so the order may differ on your machine. Where two times are close, one run
 # does not decide. In the course's folder, `python -m benchmarks.allreduce` compares all three with Gloo, from 4 B to 64 MiB.
 #
 # </details>
@@ -347,7 +344,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when MPI starts its ranks. PyTorch calls the library of a group of ranks its **backend**.
 #
-# On GPUs you would choose NCCL. Besides rings, it has two trees and sums in switches (lesson 14). With trees, a rank sends about two arrays, in about 2·log₂(nodes) steps. On many nodes, they can beat the ring even at 100 MB.
+# On NVIDIA's GPUs, choose NCCL. Besides rings, it has two trees and sums in switches (lesson 14). With trees, a rank sends about two arrays, in about 2·log₂(nodes) steps between nodes. On many nodes, they can beat the ring even at 100 MB.
 # When you time NCCL, mind that a call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #

@@ -27,7 +27,7 @@
 #
 # A training step computes on a **mini-batch**, say 128 images. What if it does not fit into your GPU's memory?
 #
-# Cut it into **micro-batches**, and run them one by one. `backward()` adds each gradient to those already there. After the last piece, the optimizer takes one step: **gradient accumulation**.
+# Cut it into **micro-batches**, and run them one by one. `backward()` adds each gradient to those already there (**gradient accumulation**). After the last piece, the optimizer takes one step.
 #
 # Does the network notice the cut? We train on 1,500 digits and test on 297 new ones:
 
@@ -43,7 +43,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-torch.set_num_threads(1)  # one thread per rank
+torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)  # rounding stays far below six decimals
 
 comm = MPI.COMM_WORLD
@@ -60,28 +60,28 @@ new_labels = torch.from_numpy(digits["test_labels"]).long()
 # %%
 # %%px --save 05_train.py
 def network(seed=0):
-    torch.manual_seed(seed)  # weights, then batches
+    torch.manual_seed(seed)  # fixes weights and batches
     hidden = nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh()
     model = nn.Sequential(*hidden, nn.Linear(128, 10))
     for weights in model.parameters():
-        weights.data *= 3  # near Glorot's for tanh; 8 epochs suffice
+        weights.data *= 3  # so 8 epochs suffice
     return model
 
 
 # %% [markdown] tags=["subslide"]
-# An **epoch** is one pass over the images. For each batch, `train` calls `accumulate`, which we write next:
+# An **epoch** is one pass over the images, in full batches. For each batch, `train` calls `accumulate`, which we write next:
 
 
 # %%
 # %%px --save 05_train.py
 def train(model, size, piece, rate=0.4, warm_up=1):
-    """Train on batches of `size`, `piece` images at once; return how many are right after each epoch."""
+    """Train on full batches of `size`, `piece` at once; return how many are right after each epoch."""
     right = []
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, total_iters=warm_up)
     for _ in range(8):
         model.train()
-        for batch in torch.randperm(len(images)).split(size)[: len(images) // size]:  # full ones only
+        for batch in torch.randperm(len(images)).split(size)[: len(images) // size]:
             accumulate(model, images[batch], labels[batch], piece)
             optimizer.step()
             schedule.step()
@@ -110,7 +110,7 @@ def accumulate(model, inputs, targets, piece):
     pieces = inputs.split(piece)
     for x, y in zip(pieces, targets.split(piece), strict=True):
         loss = F.cross_entropy(model(x), y) / len(pieces)
-        loss.backward()  # adds to the gradients that are there
+        loss.backward()
 
 
 _ = train(network(), 128, CUTS[comm.rank])
@@ -127,7 +127,7 @@ _ = train(network(), 128, CUTS[comm.rank])
 # %% [markdown] tags=["slide"]
 # ## 2 · One line
 #
-# `accumulate` contains one wrong line. Find it and repair it.
+# `accumulate` contains one wrong line. Repair it.
 
 # %% tags=["exercise: 05.1"]
 
@@ -137,7 +137,7 @@ _ = train(network(), 128, CUTS[comm.rank])
 
 # %%
 # %%px --save 05_train.py
-if __name__ == "__main__" and comm.rank == 0:  # one process
+if __name__ == "__main__" and comm.rank == 0:
     for piece in CUTS:
         train(network(), 128, piece)
 
@@ -159,7 +159,7 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 #
 # Pieces can also run at the same time. One GPU with batches of 16 takes 93 steps per epoch. Sixteen such GPUs share a batch of 256, and take 5.
 #
-# Should these be longer, with a larger **learning rate**?
+# Should these steps be longer, with a larger **learning rate**?
 #
 # ```
 # sixteen steps   w − 0.05 · g₁ − 0.05 · g₂ − … − 0.05 · g₁₆
@@ -167,7 +167,7 @@ if __name__ == "__main__" and comm.rank == 0:  # one process
 # g₁, g₂, …       mean gradients of 16 images; in sixteen steps, each at new weights
 # ```
 #
-# If gradients hardly change from step to step, both end nearly alike at a rate of 16 · 0.05 = 0.8. This is the **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch, with the same epochs, take k times the rate, up to some batch size.
+# If sixteen steps hardly change each batch's gradient, both end nearly alike at a rate of 16 · 0.05 = 0.8. This is the **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch, with the same epochs, take k times the rate, up to some batch size.
 
 # %%
 predict("How many of 297 are right with 256 images at rate 0.8?", None)
@@ -205,22 +205,22 @@ print(f"the worst of four networks reads {min(cluster['mine'])} of 297 digits")
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# | rate | 0.8 | 0.8 | 0.6 | 0.4 | 0.4 |
-# |---|---|---|---|---|---|
-# | steps of warm-up | 10 | 20 | 20 | 20 | none |
-# | the worst reads | 31 | 237 | 266 | 262 | 263 |
+# | rate | 0.8 | 0.8 | 0.6 | 0.4 |
+# |---|---|---|---|---|
+# | steps of warm-up | 10 | 20 | 20 | none |
+# | the worst reads | 31 | 237 | 266 | 263 |
 #
-# A warm-up lets larger rates learn, but the scaling rule's 0.8 is not the best. Try several seeds before you trust a rate.
+# A warm-up lets larger rates learn, but the scaling rule's 0.8 is not the best. Try several seeds before you trust a rate, and report its score on other images.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# A language model's loss is a mean over **tokens**. Texts differ in length, so micro-batches are unequal. Divide summed losses by the number of labelled tokens in the *whole* batch. The ranks
+# A language model's loss is a mean over **tokens**. Texts differ in length, so micro-batches are often unequal. Divide summed losses by the number of labelled tokens in the *whole* batch. The ranks
 # add their counts before the first backward.
 #
-# PyTorch's DDP (lesson 07) *averages* gradients during every `backward()`: multiply this loss by the number of ranks. With Adam, try √k times the rate for k times the batch.
+# PyTorch's DDP (lesson 07) *averages* gradients over its ranks: multiply this loss by their number. With Adam, try √k times the rate for k times the batch.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -236,8 +236,8 @@ print(f"the worst of four networks reads {min(cluster['mine'])} of 297 digits")
 # Your run on 64 GPUs is 2 points less accurate than on 4, with the same epochs, rate and images per GPU. All gradients are averaged correctly. Do you try
 # (a) a larger rate with warm-up or (b) a sixteenth of the images per GPU? Which result would prove you wrong?
 #
-# <details><summary>What to listen for</summary>First compare the *training* loss. If it is as low as on
-# 4 GPUs, optimization is not the problem, and (a) may not help. (b) restores the old batch, but leaves each GPU little work. If accuracy stays low, the
+# <details><summary>What to listen for</summary>First compare the *training* loss. If it is higher than on
+# 4 GPUs, try (a); otherwise (a) may not help. (b) restores the old batch, but leaves each GPU little work. If accuracy stays low, the
 # batch is not to blame, unless the network has batch norm.</details>
 
 # %% [markdown]
@@ -263,8 +263,8 @@ _ = train(model, 128, [128, 64, 16, 4][comm.rank])
 # (c). An image's output now depends on the other images in its piece, and no division repairs that. Our digits forgive it: all networks read 270 to 272. With 2 images per GPU, the error of a ResNet-50
 # is about eleven points higher than with 32 ([Wu and He](https://arxiv.org/abs/1803.08494), 2018).
 #
-# A layer norm (`nn.LayerNorm`) looks at one image at a time, so with it all losses agree. If the cut runs between GPUs, PyTorch's `SyncBatchNorm` uses all images, but it cannot help
-# micro-batches, which run one after the other.
+# A layer norm (`nn.LayerNorm`) looks at one image at a time, so with it all losses agree. If the cut runs between GPUs, PyTorch's `SyncBatchNorm` uses the images of all ranks, with messages in every such layer. It cannot help
+# micro-batches.
 #
 # </details>
 #
@@ -297,9 +297,9 @@ print(f".grad: {weights.grad[3, 20].item():.9f}, central difference: {slope:.9f}
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In all nine, for every cut. With the old line, ranks 2 and 3 differ: the check finds the bug of 100 + 28 before the first step. The test images did not: 270 instead of 271 worries nobody.
+# In all nine, for every cut. With the old line, ranks 2 and 3 differ: the check finds the bug of 100 + 28 before the first step.
 #
-# Always check in float64. The two losses are almost equal, so their leading digits cancel, and float32 has too few digits left. Check a few weights of every layer, and skip one only if *both* slopes are near zero.
+# Always check in float64. The two losses are almost equal, so their leading digits cancel, and float32 has too few digits left. Check a few weights of every layer, and skip a weight only if *both* its slopes are near zero.
 #
 # </details>
 #
@@ -337,11 +337,11 @@ outcome("Seconds per epoch with a thousand threads?", a + b / 1000, word="comput
 # By this formula (Amdahl's law, lesson 02), threads cannot share 25 of the 65 s: probably operations that are too small to split, and the Python code between them. The time with 4 threads, which we did not use, fits roughly.
 #
 # Yet eight ranks needed less than 25 s. Threads divide an operation, if it is large enough. Ranks divide the *images*: they run even small operations at the same time, each on an eighth. Was the
-# comparison fair? Only if all ranks *together* took as many images per step as one process. The source does not say. If each took as many, they made fewer steps (lesson 07 tests both).
+# comparison fair? Only if all ranks *together* took as many images per step as one process. The source does not say. If each rank took a full batch, they made fewer steps (lesson 07 tests both).
 #
 # </details>
 #
-# Try it: a step on 128 images with one thread, one per core (at most 4), and one rank per core. (Lesson 06 explains how ranks add their gradients.)
+# Try it: time a step on 128 images with one thread, one thread per core (at most 4), and one rank per core. (Lesson 06 explains how ranks add their gradients.)
 
 # %%
 # %%px --timeout 100
@@ -376,7 +376,7 @@ show(cluster["speed"], x="way", y="time of a step")
 # A bar is the median of ten steps, and the thin line goes from the fastest to the slowest. Where lines overlap, one run does not decide. If several
 # threads lose to one, other programs probably use your cores: the threads of an operation wait for the slowest.
 #
-# **Remember:** threads divide operations, ranks (here) the images, and only ranks reach a second machine. (PyTorch also advises against `DataParallel`, which drives the GPUs of one machine by threads.)
+# **Remember:** threads divide operations, ranks here divide images, and only ranks reach a second machine. (PyTorch also advises against `DataParallel`, which drives the GPUs of one machine by threads.)
 #
 # #### And how large an image?
 #
@@ -420,7 +420,7 @@ outcome("Bytes per pixel that backward needs?", cluster["counted"][3] // 1024**2
 # 204: 3 colours and 3 times 16 maps are 51 numbers of 4 bytes. (The weights add almost nothing.) Twice the edge takes four times the memory.
 #
 # The *process* with the largest image grew by about twice the count. What is not counted? Backward also holds gradients of activations, two or three at once. A convolution needs
-# workspace. The allocator keeps freed memory. So the count is a lower bound: before you buy a GPU, measure `torch.cuda.max_memory_allocated()` on one. (Our peak counts from the
+# workspace. The allocator keeps freed memory. So the count is a lower bound: before you buy a GPU, measure `torch.cuda.max_memory_reserved()` on one. (Our peak counts from the
 # process's start: a second run grows by about 0.)
 #
 # </details>

@@ -51,7 +51,7 @@ def _check_share(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> 
     for ranks in (comm.size, MPI.COMM_WORLD.size):
         fewer = f", but {comm.size} share this batch" if ranks != comm.size else ""
         lookalikes |= {
-            f"divided this shard's mean by {ranks} ranks{fewer}. That is right only while "
+            f"divided this shard's mean by {ranks} ranks{fewer}. A mean of means is right only while "
             "shards are equal.": whole / max(mine, 1) / ranks,
             f"divided the sum by {ranks} ranks{fewer}. How many images does the mean run over?": whole
             / ranks,
@@ -76,9 +76,8 @@ SHARE = Exercise(
     id="06.1",
     title="A share of the loss",
     task="Rewrite `share_of_loss` so that the shares of all ranks add up to the *mean over the whole batch* "
-    "of `batch_size` images. Shards may differ in size, and one may be empty. (`cross_entropy` takes "
-    "`reduction=`.)",
-    objectives=(1, 2),
+    "of `batch_size` images. Shards may differ in size, and one may be empty.",
+    objectives=(1,),
     stub='''\
 def share_of_loss(outputs, targets, batch_size):
     """This rank's share of the loss: the shares of all ranks add up to the mean over the whole batch."""
@@ -185,7 +184,7 @@ WAIT_FIRST = Exercise(
     title="Spot the bug",
     task="Somebody starts the sums of all gradients, then updates. On one rank the result is right. On "
     "four it is wrong, and may differ from run to run. Repair it.",
-    objectives=(4,),
+    objectives=(2,),
     targets=("started-is-done",),
     stub=_STUB,
     hints=(
@@ -240,7 +239,7 @@ WHICH_GPU = Question(
             belief="collective-time-is-transfer",
         ),
     ),
-    objectives=(3,),
+    objectives=(1,),
 )
 
 SAME_TRAINING = Question(
@@ -251,8 +250,8 @@ SAME_TRAINING = Question(
     options=(
         Option(
             "batches of 256, rate 0.1",
-            reply="Eight means over equal shards, averaged, are the mean over 256 images. With unequal "
-            "shards they would not be.",
+            reply="The average of eight equal shards' means is the mean over 256 images. With unequal "
+            "shards it is not.",
             right=True,
         ),
         Option(
@@ -269,57 +268,28 @@ SAME_TRAINING = Question(
             belief="ranks-multiply-the-step",
         ),
     ),
-    objectives=(2,),
+    objectives=(1,),
 )
 
-NO_BROADCAST = Question(
-    id="06.q3",
-    question="Every rank draws its first weights with its own seed, and `broadcast_weights` is missing. "
-    "What happens?",
-    options=(
-        Option(
-            "the replicas become equal, because their gradients are added",
-            reply="Equal steps from different weights lead to different weights: 1 and 5, both moved by "
-            "−1, become 0 and 4.",
-            belief="no-broadcast-no-harm",
-        ),
-        Option(
-            "the replicas stay different, and the training goes on",
-            reply="All take equal steps, so with plain SGD they stay as far apart as they started (weight "
-            "decay brings them together, slowly), and each sum mixes different networks' gradients. In "
-            "section 2, four ranks would end at 0.61, not 0.40. (After a restart, the optimizer's state, "
-            "such as momentum, must be equal, too: `course_lib` has `broadcast_optimizer`.)",
-            right=True,
-        ),
-        Option(
-            "the program stops, because Allreduce finds different networks",
-            reply="MPI adds arrays and knows nothing of networks. Gradients of different replicas have "
-            "the same shapes, so the sum succeeds.",
-            belief="mpi-knows-meaning",
-        ),
-    ),
-    objectives=(2,),
-)
-
-EXERCISES = (SHARE, WHICH_GPU, SAME_TRAINING, NO_BROADCAST, WAIT_FIRST)
+EXERCISES = (SHARE, WHICH_GPU, SAME_TRAINING, WAIT_FIRST)
 
 PREDICTIONS = (
     Prediction(
         id="06.p1",
-        question="Which rank slept 30 ms?",
-        objectives=(3,),
-        targets=("short-wait-is-good",),
+        question="Which line is missing?",
+        objectives=(1,),
+        targets=("mpi-knows-meaning", "no-broadcast-no-harm"),
     ),
     Prediction(
         id="06.p2",
         question="Milliseconds, if messages start during backward?",
-        objectives=(4,),
+        objectives=(2,),
         targets=("sending-comes-after",),
     ),
     Prediction(
         id="06.p3",
         question="Median staleness of the slow worker's gradients?",
-        objectives=(5,),
+        objectives=(3,),
         targets=("a-slow-worker-is-only-late",),
     ),
 )

@@ -300,8 +300,8 @@ def epochs_of(comm, samples, epochs):
 ''',
     hints=(
         "Compare `epochs_of(comm, 8, 2)` on two ranks, then one rank's two epochs.",
-        "seed 0:  4 1 7 5 3 …   rank 0 takes the 1st image of this order, rank 1 the 2nd\n"
-        "seed 1:  5 6 1 2 0 …   in another order, the 2nd image may be one that rank 0 has",
+        "seed 0:  4 0 7 3 2 …   rank 0 takes the 1st image of this order, rank 1 the 2nd\n"
+        "seed 1:  5 4 2 6 7 …   the 2nd image of this order is one that rank 0 has",
         "one seed for all ranks, and in the loop: sampler.set_…(…)",
     ),
     solution=_EPOCHS,
@@ -382,8 +382,8 @@ WHICH_CONTROL = Question(
 OTHER_MACHINE = Question(
     id="07.q5",
     question="One process trains the CNN for one epoch in 22 s on our machine, and took 65 s in the study. "
-    "Ours has only two cores. So we timed single operations on it, and calculated from them how long an "
-    "epoch takes on eight ranks with our own loop over MPI: 5 s. The study measured 19 s, probably for its "
+    "Ours has only two cores. So we only calculated an epoch of our own MPI loop on eight ranks, from single "
+    "operations that we timed: 5 s. The study measured 19 s, probably for its "
     "CNN. What follows?",
     options=(
         Option(

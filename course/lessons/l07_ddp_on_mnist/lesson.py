@@ -14,14 +14,14 @@
 # ranks: 4
 # warm-up:
 #   - ask: In data parallelism, what do the ranks send in every step?
-#     answer: Their gradients. The weights are sent only once, before the first step, and images are never sent.
+#     answer: Their gradients. The weights are sent only once, before the first step.
 #   - ask: Four ranks train on 64 images each per step. How large is the global batch?
 #     answer: >-
-#       256. The global batch is what all ranks together train on in one step.
+#       256, the images of all ranks together.
 #   - ask: Every rank draws its own first weights, and nobody broadcasts rank 0's. What goes wrong?
 #     answer: >-
-#       The replicas start with different weights. Since every rank then adds the same update, they also stay
-#       different, and nothing raises an error.
+#       The replicas start with different weights. Every rank then adds the same update, so they
+#       stay different. Nothing raises an error.
 # ---
 
 # %% [markdown] tags=["slide"]
@@ -49,7 +49,7 @@
     torchrun --standalone --nproc-per-node 4 code/07_ddp.py
     Slurm: sbatch -n 4 --wrap "mpiexec python code/07_ddp.py"
 
-Environment: IMAGES (the global batch), LR (learning rate), EPOCHS.
+Environment: IMAGES (the global batch), LR, EPOCHS.
 """
 
 import atexit
@@ -65,7 +65,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-torch.set_num_threads(1)  # one thread per rank
+torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)  # no mistake can hide behind rounding
 
 # %%
@@ -80,7 +80,7 @@ if "RANK" not in os.environ:  # not torchrun
     os.environ["MASTER_ADDR"] = "localhost" if address == host else address
     os.environ["LOCAL_RANK"] = str(comm.Split_type(MPI.COMM_TYPE_SHARED).rank)  # on this machine
 if not dist.is_initialized():
-    dist.init_process_group("gloo")  # for CPUs
+    dist.init_process_group("gloo")
     atexit.register(dist.destroy_process_group)
 rank, size = dist.get_rank(), dist.get_world_size()
 
@@ -111,7 +111,7 @@ predict("Gradient on rank 2 after backward?", None)
 
 # %%
 # %%px
-replica.zero_grad()  # in case you run this cell again
+replica.zero_grad()  # for a second run
 replica(torch.tensor([[4 * 10.0**rank]])).backward()
 gradient = line.weight.grad.item()
 
@@ -121,16 +121,31 @@ outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# DDP all-reduces gradients while `backward` still computes, and **averages** them.
+# DDP all-reduces gradients inside `backward` (in large models, while it still computes), and **averages** them.
 #
-# Lesson 06 *added* them. DDP also divides by the number of ranks, so line 3 becomes the mean over a rank's shard. With equal shards, the average is the whole batch's gradient.
+# Lesson 06 *added* them. So line 3 becomes the mean over a rank's shard. With equal shards, the average is the whole batch's gradient.
+#
+# </details>
+#
+# A colleague calls `line`, the model inside, not `replica`. **Vote:** (a) also 1111, (b) four different gradients, (c) an error.
+
+# %%
+# %%px
+line.zero_grad()
+line(torch.tensor([[4 * 10.0**rank]])).backward()
+print(f"rank {rank}: {line.weight.grad.item():.0f}")
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# (b), without an error: the replica's `forward` prepares the all-reduce.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
 #
-# DDP leaves line 2 to you: without a sampler, each rank reads all images. A **DistributedSampler** lists the indices of this rank's images: the process group knows the rank.
+# DDP leaves line 2 to you: without a sampler, each rank reads all images. A **DistributedSampler** lists the indices of this rank's images.
 #
 # **Vote:** of ten images, do four ranks get (a) 3, 3, 2 and 2, (b) 3 each, two images twice, (c) 2 each, two left out? (Remember: every step all-reduces.)
 
@@ -154,7 +169,7 @@ for epoch in (0, 1):
 # rank 1               1         9         2
 # ```
 #
-# `set_epoch` adds the epoch to the seed. Delete the call and run again: both epochs have the same order.
+# `set_epoch` adds the epoch to the seed. Delete the call and run again: both epochs have one order.
 #
 # </details>
 
@@ -163,11 +178,11 @@ for epoch in (0, 1):
 #
 # DDP does lines 1 and 4. Lines 2 and 3 are yours (and 5, if you print losses).
 #
-# We train lesson 06's network on its 1,500 digits. (`code/train_mnist_ddp.py` trains on MNIST.)
+# We train lesson 06's network on its 1,500 digits (MNIST: see More).
 
 # %%
 # %%px --save 07_ddp.py
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # beside this program
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")
 images, new_images = (torch.from_numpy(digits[f"{part}_images"] / 16) for part in ("train", "test"))
 labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part in ("train", "test"))
 
@@ -183,14 +198,14 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with equal weights (for batch norm, see More). So only rank 0 saves and tests. (The others wait: keep the test short.)
+# All ranks end with equal weights (batch norm's means differ: see More). So only rank 0 saves and tests. (The others wait, so let all ranks run a long test.)
 
 
 # %%
 # %%px --save 07_ddp.py
 def main(batch_size, lr, epochs):
     assert batch_size % size == 0, f"{size} ranks cannot share {batch_size} images equally"
-    torch.manual_seed(rank)  # different weights, until DDP wraps the model
+    torch.manual_seed(rank)  # as in section 2
     model = network()
     train(model, TensorDataset(images, labels), batch_size, epochs, lr)
     if rank == 0:
@@ -223,7 +238,7 @@ if __name__ == "__main__":
 #
 # </details>
 #
-# In many programs, each rank takes 120 images. Then four ranks have a *global* batch of 480.
+# Many programs set the batch *per rank*. With 120 each, four ranks have a *global* batch of 480.
 #
 # **Vote:** after five epochs, is the loss (a) still about 0.47, (b) up to twice that, (c) more?
 
@@ -234,7 +249,7 @@ main(480, lr=0.05, epochs=5)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). A gradient over 480 images is *more* exact, but there are fewer steps:
+# (c). Each gradient is *more* exact, but there are fewer steps:
 #
 # ```
 # 1,500 images in batches of 120:  5 epochs × 13 steps = 65 steps
@@ -243,8 +258,8 @@ main(480, lr=0.05, epochs=5)
 #
 # </details>
 #
-# For SGD and moderate batches, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate, after a warm-up. **Contest:** in three runs, find the rate
-# with the lowest loss for each batch size.
+# For SGD and moderate batches, the **linear scaling rule** (lesson 05) says: four times the batch, four times the rate, after a warm-up. **Contest:** in three runs per batch size, find the rate
+# with the lowest loss.
 
 # %%
 # %%px
@@ -260,7 +275,7 @@ main(120, lr=0.2, epochs=5)
 # 120 images      0.468   0.376   0.385   0.480   0.575
 # ```
 #
-# The best rate rises from 0.1 to 0.3 (the rule: 0.4), which closes most of the gap. (At 0.05, 480 images reach 0.467 after 16 epochs: 64 steps.) Tune *both* sides before you compare, on images outside the test (we used the test's).
+# For 480 images, the best rate is 0.3 instead of 0.1 (the rule: 0.4). It closes most of the gap. (At 0.05, 480 images reach 0.467 after 16 epochs: 64 steps.) Tune *both* sides before you compare, on images outside the test (we used the test's).
 #
 # </details>
 
@@ -278,17 +293,15 @@ main(120, lr=0.2, epochs=5)
 # images, labels = images.float().cuda(), labels.cuda() # the test's, too (if too large: each batch)
 # ```
 #
-# The loss will be close, not equal: fewer steps, different first weights (float32), 36 repeated images. (Two images per GPU only test the launch.)
+# Two images per GPU only test the launch. The loss will be close, not equal.
 #
 # The **backend** moves the bytes: Gloo between CPUs, NCCL between NVIDIA's GPUs.
-#
-# DDP keeps the full model on every GPU. Lessons 08, 09 and 11 split it.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - DDP broadcasts the weights when it wraps a model, and averages the gradients inside `backward`.
-# - The rest is yours: shards, `set_epoch`, learning rate, saving, and tests (on all ranks if they take long).
+# - The rest is yours: shards, `set_epoch`, learning rate, saving, and tests.
 # - Compare runs on different numbers of ranks at one global batch. If it grows, count steps and tune the rate.
 
 # %% [markdown] tags=["slide"]
@@ -296,8 +309,8 @@ main(120, lr=0.2, epochs=5)
 #
 # You have eight GPUs for one night. (a) They split one GPU's batch: an epoch is twice as fast as on one. (b) Each takes a full batch: seven times as fast. Which do you choose?
 #
-# <details><summary>What to listen for</summary>The time to equal accuracy counts, with *each* rate tuned. (b) loses if it needs more than 7 / 2 = 3.5 times as
-# many epochs. Untuned, *four* times the batch needed 16 / 5 = 3.2 in section 5. Tune both for an hour, then choose.</details>
+# <details><summary>What to listen for</summary>The time to equal accuracy counts. (b) loses if it needs more than 7 / 2 = 3.5 times as
+# many epochs as (a). Tune both rates for an hour, then choose.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -331,17 +344,17 @@ draw_errors(
 #
 # 2.2 times: 1.84 % instead of 0.85 % (means; bars: best and worst seed). With 128 images per rank, five epochs have fewer steps. With 128 in total, four ranks err as often as one.
 #
-# So a growing batch could explain the published rise. But this is no proof: their batch is unknown, and their eight ranks make fewer errors than ours.
+# So a growing batch could explain the published rise. But this is no proof: we do not know their global batch, and their eight ranks make fewer errors than ours.
 #
 # </details>
 #
-# Can equal global batches differ, too? **Batch norm** subtracts the mean of a rank's own images. For tests, it keeps a running mean, a **buffer**: a tensor of the model without a gradient.
-# By default, DDP overwrites all buffers with rank 0's before each forward. So the saved mean comes from rank 0's images only.
+# Can equal global batches differ, too? **Batch norm** normalizes with the mean and variance of a rank's own images. For tests, it keeps running averages of both in **buffers**: tensors of the model without gradients.
+# By default, DDP overwrites all buffers with rank 0's before a forward (not inside `no_sync`). So the saved averages come from rank 0's images only.
 
 # %% tags=["exercise: 07.q6"]
 
 # %% [markdown]
-# Or does a rank see other images than you think?
+# Does each rank read the images that you expect?
 
 # %% tags=["exercise: 07.2"]
 
@@ -355,7 +368,7 @@ draw_errors(
 #
 # ### What does a step send, and wait for?
 #
-# A step adds up the gradients of four micro-batches (lesson 05), but DDP all-reduces in *every* `backward`. Inside `with replica.no_sync():`, it sends nothing: gradients add up on the rank.
+# With four micro-batches per step (lesson 05), DDP all-reduces in *every* `backward`. Inside `with replica.no_sync():`, it sends nothing: gradients add up on the rank.
 #
 # **Vote:** which micro-batches belong inside: (a) all four, (b) all but the last, (c) all but the first?
 #
@@ -386,7 +399,7 @@ for name, silent in {"none": (), "(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). It all-reduces 9,610 gradients of 8 bytes once instead of four times, and the norm of the last layer's gradient is that of "none". (In a ring of four, each rank sends 1.5 times as many bytes.) In (a) and (c), norms differ between ranks: replicas would drift apart without an error. The forward must be inside `no_sync`, too.
+# (b). It all-reduces 9,610 gradients of 8 bytes once instead of four times, and the last layer's gradient has the same norm as with "none". (In a ring of four, each rank sends 1.5 times as many bytes.) In (a) and (c), norms differ between ranks: replicas would drift apart without an error. The forward must be inside `no_sync`, too.
 #
 # </details>
 #
@@ -414,16 +427,16 @@ for event in profiler.events():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), two. DDP starts the first all-reduce while backward still computes, and Gloo works on two at a time here. Both wait during the *same* 200 ms. (NCCL runs a process group's all-reduces one after another: there, only the first waits.)
+# (b), two. Rank 0 requests all three while rank 1 sleeps, but Gloo works on two at a time here. These two wait during the *same* 200 ms. (NCCL runs a process group's all-reduces one after another: there, only the first waits.)
 #
-# This is **waiting**: no all-reduce ends before rank 1 arrives. On rank 1, the same all-reduces are much shorter. The rank whose all-reduces are shortest in *many* steps is the late one.
+# This is **waiting**: no all-reduce ends before rank 1 arrives. On rank 1, the same two are much shorter. The rank whose all-reduces are shortest in *many* steps is the late one.
 #
 # </details>
 
 # %% tags=["exercise: 07.q2"]
 
 # %% [markdown]
-# **Remember:** all-reduce once per step, and look for the late rank before you buy faster links.
+# **Remember:** with DDP, all-reduce once per step, and look for the late rank before you buy faster links.
 #
 # `code/train_mnist_ddp.py` is the long form of your program: real MNIST, checkpoints, GPUs. [PyTorch's distributed package on one page](../docs/torch-distributed.md) has messages, groups and other backends.
 #

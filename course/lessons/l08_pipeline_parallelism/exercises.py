@@ -36,7 +36,7 @@ def _check_1f1b(answer: SimpleNamespace, comm: Any, m: int) -> None:
     expect(
         not missing,
         f"{where}: {missing[:1]} is missing. Each micro-batch needs one forward and one backward: which does "
-        "`turns` leave over?",
+        "`turns` leave out?",
     )
     expect(len(got) == len(wanted), f"{where}: a pass comes twice in {got}.")
     first = next(place for place, (kind, _) in enumerate(got) if kind == "B")
@@ -66,7 +66,7 @@ ONE_F_ONE_B = Exercise(
     id="08.4",
     title="Spot the bugs: 1F1B",
     targets=("one-after-the-other",),
-    task="**1F1B** (one forward, one backward) alternates, too, but first fills the pipeline. Two lines do "
+    task="**1F1B** (one forward, one backward) first fills the pipeline, then alternates. Two lines do "
     "not do what their comments say.",
     objectives=(3,),
     stub='''\
@@ -106,7 +106,7 @@ def one_f_one_b(stage, stages, m):
 
 OUT_OF_MEMORY = Question(
     id="08.q4",
-    question="A pipeline of four stages runs GPipe with 8 micro-batches. Rank 0 runs "
+    question="A pipeline of four equal stages runs GPipe with 8 micro-batches. Rank 0 runs "
     "out of memory in its sixth forward. Which change lets the pipeline train the same batch?",
     options=(
         Option(

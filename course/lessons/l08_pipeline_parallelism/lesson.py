@@ -13,17 +13,16 @@
 # ranks: 4
 # warm-up:
 #   - ask: >-
-#       You cut a batch into micro-batches and call `backward` for each. Which loss must a micro-batch have, so that
-#       `.grad` becomes the gradient of the batch's mean loss?
+#       You call `backward` for each micro-batch. Which loss must each have, so that `.grad` becomes the gradient of
+#       the batch's mean loss?
 #     answer: >-
-#       The sum over its samples, divided by the size of the whole batch. Then the gradients of the micro-batches
-#       add up to that of the batch.
-#   - ask: Two ranks call `Send` to each other at the same moment, with 1 MB each. What happens?
+#       The sum over its samples, divided by the size of the whole batch.
+#   - ask: Each of two ranks sends the other 1 MB with `Send`, then calls `Recv`. What happens?
 #     answer: >-
-#       With most MPI libraries the program hangs, because each rank waits in Send and neither reaches its Recv.
-#       <code>Isend</code> avoids this: it starts to send and returns at once.
-#   - ask: In data parallelism every rank holds the whole model. What do the ranks send each other per step?
-#     answer: Their gradients, which they sum or average.
+#       With most MPI libraries both ranks wait in Send forever, and neither reaches its Recv.
+#       <code>Isend</code> avoids this: it returns at once.
+#   - ask: One rank takes 8 s for a job, and two ranks take 5 s. What is their speed-up?
+#     answer: 1.6. A perfect one would be 2.
 # ---
 
 # %% [markdown] tags=["slide"]
@@ -41,7 +40,6 @@
 # %%px --save 08_pipeline.py
 """Pipeline parallelism: trains on data/digits.npz."""
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +50,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)
-torch.set_default_dtype(torch.float64)  # rounding hides no mistake
+torch.set_default_dtype(torch.float64)
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")
@@ -62,10 +60,13 @@ labels = torch.from_numpy(digits["train_labels"]).long()
 
 # %%
 # %%px --save 08_pipeline.py
+def layer(n):
+    torch.manual_seed(n)  # equal first weights, whichever rank builds it
+    return nn.Sequential(nn.ReLU(), nn.Linear(64 if n == 1 else 128, 10 if n == 8 else 128))
+
+
 def cut(team):
-    torch.manual_seed(0)  # each rank builds all layers: any cut starts with equal weights
-    layers = [x for size in pairwise([64, *7 * [128], 10]) for x in (nn.ReLU(), nn.Linear(*size))]
-    return nn.Sequential(*np.array_split(layers, team.size)[team.rank])
+    return nn.Sequential(*map(layer, np.array_split(range(1, 9), team.size)[team.rank]))
 
 
 # %% [markdown] tags=["subslide"]
@@ -77,7 +78,7 @@ def cut(team):
 # ```
 #
 # Why send a gradient back? The previous stage has no loss. Its backward starts from the gradient of its output, our `x`.
-# Until backward, `x` and `y` stay in a dictionary, `held`. With `y`, autograd keeps what backward needs: the **activations**.
+# Until backward, the dictionary `held` keeps `x` and `y`. With `y`, autograd keeps what backward needs: the **activations**.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
 # %%px --save 08_pipeline.py
@@ -128,7 +129,7 @@ if __name__ == "__main__" and (loss := train(comm, steps=40)):
 # %% [markdown] tags=["slide"]
 # ## 2 · Is it faster?
 #
-# We time `train` (one step) with 1 to 16 micro-batches of 512 images: first one rank has all layers, then two ranks have half of them each.
+# We time `train` (one step) with 1 to 16 micro-batches of 512 images, on one rank and on two.
 
 # %%
 predict("One micro-batch: how many times as fast are two ranks?", None)
@@ -137,11 +138,11 @@ predict("One micro-batch: how many times as fast are two ranks?", None)
 # %%px --targets 0:2 --timeout 300
 from collections import defaultdict
 
-from course_lib.measure import timed  # seconds on the slowest rank
+from course_lib.measure import timed
 
 pair = comm.Create_group(comm.group.Incl([0, 1]))
 alone, both, speed = defaultdict(list), defaultdict(list), {}
-for m in 7 * (1, 2, 4, 8, 16):  # seven rounds; the fastest run counts
+for m in 7 * (1, 2, 4, 8, 16):
     alone[m] += [timed(pair, lambda: comm.rank == 0 and train(MPI.COMM_SELF, m=m), repeat=1)]
     both[m] += [timed(pair, lambda: train(pair, m=m), repeat=1)]
     speed[m] = min(alone[m]) / min(both[m])
@@ -155,7 +156,7 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With one micro-batch, two ranks are about as fast as one: each waits while the other works. With more, both work at once.
+# With one micro-batch, each rank waits while the other works. With more, both work at once.
 #
 # </details>
 #
@@ -190,14 +191,14 @@ draw_schedules(16, cluster[0]["gpipe"])
 # speed-up over one rank   4 · 48 / 57 = 3.4            p · m / (m + p − 1)
 # ```
 #
-# The dashed curve is the last formula for p = 2. Most real steps are slower: it assumes equal stages, free messages, and cores that do not slow each other.
+# The dashed curve is the last formula for p = 2. It assumes equal stages, free messages, and cores that do not slow each other.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A limit
 #
-# Why not take many micro-batches of 512? The batch grows, and GPipe keeps activations until backward. Per micro-batch, on the last of two ranks:
+# Why not take many micro-batches of 512? GPipe keeps all their activations until backward. On the last of two ranks, each micro-batch needs:
 #
 # ```
 # input of the stage       512 images · 128 numbers · 8 bytes    0.5 MiB
@@ -217,7 +218,7 @@ runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On paper, 64 / 2.75 = 23. Fewer fit, because a rank also holds weights, gradients and the loss's activations. Which is the largest number?
+# On paper, 64 / 2.75 = 23. Fewer fit, because a rank also holds weights, gradients and the loss's activations.
 #
 # </details>
 #
@@ -266,7 +267,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # 6 slots     then ranks 2, 1 and 0 run their last backward, one after the other
 # ```
 #
-# After four forwards, rank 0 runs a backward before each forward, so it keeps at most 4 micro-batches instead of m.
+# After four forwards, rank 0 runs a backward before each forward, so it keeps at most 4 micro-batches.
 #
 # </details>
 
@@ -276,20 +277,20 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # Eight pipelines of 8 GPUs share 128 micro-batches per step, so m = 16 each. With GPipe or 1F1B and one equal stage per GPU, a GPU idles for
 # 7/23 of its pipeline's time. Messages and the pipelines' all-reduce cost extra, unless computing hides them.
 #
-# One output and one gradient per micro-batch cross a boundary. Tensor parallelism (lesson 09) sends more, in every layer: keep it within nodes. Pipelines and data parallelism may span them.
+# Only one output and one gradient per micro-batch cross a boundary, so a pipeline may span nodes.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - GPipe and 1F1B idle for (p−1)/(m+p−1) of a step, with one equal stage per rank and free messages.
-# - Without recomputing, GPipe keeps the activations of all m micro-batches, the whole batch. 1F1B keeps at most p on rank 0, and 1 on the last rank.
+# - Without recomputing, GPipe keeps the activations of all m micro-batches, the whole batch. 1F1B keeps at most p.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # What reduces these 7/23 most: (a) 1F1B instead of GPipe, (b) 16 pipelines of 4 GPUs, (c) micro-batches of half the size?
 #
-# <details><summary>What to listen for</summary>(c) gives 7/39 (if a micro-batch has two samples or more), but GPUs compute small ones less efficiently. (b) gives 3/11 (m = 8), with twice as many layers per GPU. (a) saves only memory.</details>
+# <details><summary>What to listen for</summary>(c) gives 7/39, but GPUs compute small micro-batches less efficiently. (b) gives 3/11 (m = 8), with twice as many layers per GPU. (a) saves only memory.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -304,8 +305,8 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% tags=["exercise: 08.q4"]
 
 # %% [markdown]
-# GPipe's authors had another answer. Their ranks **recompute**: a forward keeps only the stage's input. When the gradient arrives, the
-# rank runs the forward again, which brings the activations back, and then runs backward. (PyTorch's word is activation checkpointing.)
+# GPipe's authors had another answer. Their ranks **recompute**: a forward keeps only the stage's input. Before a micro-batch's backward, the
+# rank runs its forward again, which brings the activations back. (PyTorch's word is activation checkpointing.)
 #
 # We count the bytes that autograd keeps for 8 micro-batches on four ranks. On rank 0, one micro-batch has an input of 0.25 MiB, and 0.75 MiB
 # of activations. **Predict:** what does rank 0 keep with GPipe, with 1F1B, and with GPipe that recomputes?
@@ -331,9 +332,9 @@ print("GPipe", kept(gpipe), "  1F1B", kept(one_f_one_b), "  GPipe, recomputing",
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 0 keeps eight micro-batches (6 MiB), four (3 MiB), or, recomputing, eight inputs and the activations of one micro-batch (2.75 MiB). Here, rank 3
-# needs least with 1F1B: it has no later stage to feed, so it keeps one. (Not counted: outputs in `held`, which Megatron frees once sent, and, without recomputing,
-# inputs on ranks 1 to 3.)
+# Rank 0 keeps eight micro-batches with GPipe (6 MiB) and four with 1F1B (3 MiB). With recomputing, it keeps eight inputs and the activations of one micro-batch (2.75 MiB). Here, rank 3
+# needs least with 1F1B: it has no later stage to feed, so it keeps one. (The counter leaves out the outputs in `held` and, without recomputing,
+# the inputs on ranks 1 to 3.)
 #
 # Recomputing takes 4 slots per micro-batch instead of 3, if it repeats the whole stage. Deep stages save more than ours, since they have many
 # activations for one input.
@@ -359,7 +360,7 @@ schedule_grids({"1F1B": simulate(one, 1, 2), "interleaved": simulate(two, 1 / 2,
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 5.5. In the picture, rank 0 runs 11 forwards before its first backward. A chunk is half of its layers, so the 11 need as much memory as 5.5 micro-batches.
+# 5.5. In the picture, rank 0 runs 11 forwards before its first backward. A chunk has half of the rank's layers, so 11 forwards need the memory of 5.5 micro-batches.
 #
 # In return, the bubble lasts 4.5 slots instead of 9. With v equal chunks per rank it lasts 1/v as long, if m is a multiple of p and messages
 # are free. But a micro-batch now crosses seven boundaries instead of three, so on slow links many chunks can take longer.
@@ -432,7 +433,7 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # uses each weight once per image. The second rank would be idle nearly all the time.
 #
 # Operations, too, are only a first guess. When your pipeline runs, time its stages on your GPUs, and move a layer from a slow stage to a faster one that has memory for it. (With 1F1B, early
-# stages have the least left.)
+# stages often have the least left.)
 #
 # </details>
 #

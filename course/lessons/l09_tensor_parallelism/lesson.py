@@ -77,13 +77,13 @@ def mlp_backward(comm, x, hidden, up, down, d_y):
 
 
 # %% [markdown] tags=["subslide"]
-# Does this learn? One function computes all gradients:
+# One function computes all gradients:
 
 
 # %%
 # %%px --save 09_tensor.py
 def gradients(comm, first, up, down, chosen, batch):
-    """Return the chosen images' summed gradients, divided by the global `batch`."""
+    """The summed gradients of the chosen images, divided by the global `batch`."""
     x = np.maximum(images[chosen] @ first, 0)
     hidden, y = mlp_forward(comm, x, up, down)
     d_y = (y - targets[chosen]) / batch  # loss: half the squared error per image
@@ -99,7 +99,6 @@ def gradients(comm, first, up, down, chosen, batch):
 # %%
 # %%px --save 09_tensor.py
 def train(comm, batch=100, steps=400):
-    """Train this rank's weights."""
     draw = np.random.default_rng(0)
     first, up, down = (draw.normal(0, n**-0.5, (n, m)) for n, m in [(64, 54), (54, 202), (202, 10)])
     mine = np.array_split(np.arange(202), comm.size)[comm.rank]
@@ -117,7 +116,6 @@ def train(comm, batch=100, steps=400):
 # %%
 # %%px --save 09_tensor.py
 def collected(comm, first, up, down):
-    """The complete matrices."""
     return first, np.hstack(comm.allgather(up)), np.vstack(comm.allgather(down))
 
 
@@ -213,14 +211,11 @@ if __name__ == "__main__":
 # %%
 predict("At which batch do both send equally many bytes?", None)
 
-# %% [markdown]
-# `Counting` is a communicator that counts the bytes it all-reduces:
-
 
 # %%
 # %%px
 class Counting(MPI.Intracomm):
-    nbytes = 0
+    nbytes = 0  # all-reduced so far
 
     def Allreduce(self, sendbuf, recvbuf, op=MPI.SUM):
         self.nbytes += recvbuf.nbytes
@@ -238,11 +233,9 @@ for batch in 32, 64, 128, 256, 512, 1024:
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l09_tensor_parallelism.figures import draw_bytes
 
-draw_bytes(cluster[0]["counted"])
-
-# %%
 tensor, data = cluster[0]["counted"][32]
 outcome("At which batch do both send equally many bytes?", data / (tensor / 32), word="they meet at")
+draw_bytes(cluster[0]["counted"])
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -271,7 +264,7 @@ outcome("At which batch do both send equally many bytes?", data / (tensor / 32),
 # ```
 #
 # Usually a step has more tokens than `hidden` has numbers, so tensor parallelism alone sends more. People still use it: it divides a layer's weights and work, and
-# needs no larger batch. (Data parallelism on 2,048 GPUs needs at least 2,048 samples per step.)
+# needs no larger batch.
 
 # %% [markdown] tags=["slide"]
 # ## Key points

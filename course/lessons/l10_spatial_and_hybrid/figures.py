@@ -1,6 +1,7 @@
 """The pictures of lesson 10: a page, whole or from strips, and its gradients."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,12 +9,12 @@ from numpy.typing import NDArray
 from mpi_classroom.figures import FONT_SIZE, Picture, new_panels
 
 
-def draw(pictures: Mapping[str, Sequence[NDArray[np.floating]]]) -> Picture:
+def draw(pictures: Mapping[str, Sequence[Any]]) -> Picture:
     """Draw pictures from 0, black, to 1, white, below their names; given as strips (1, 1, rows, W)."""
     figure, panels = new_panels("", columns=len(pictures), width=8.0, height=4.2)
     words = []
     for axes, (name, strips) in zip(panels, pictures.items(), strict=True):
-        pixels = np.concatenate(strips, axis=2)[0, 0]
+        pixels = np.concatenate([strip.detach() for strip in strips], axis=2)[0, 0]
         axes.imshow(pixels, cmap="gray", vmin=0, vmax=1)
         axes.set_title(name, fontsize=FONT_SIZE)
         axes.axis("off")

@@ -24,8 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut a page
 #
-# A slide of tissue can have 100,000 × 100,000 pixels. Eight feature maps of this size take 320 GB in float32. How can
-# several GPUs share one slide?
+# A slide of tissue can have 100,000 × 100,000 pixels. Eight feature maps take 320 GB in float32.
 #
 # In **spatial parallelism**, each rank keeps one part of an image, its **tile**, here a strip:
 #
@@ -39,7 +38,7 @@
 
 # %%
 # %%px --save 10_halo.py
-"""Clean pages cut into strips, one per rank."""
+"""Denoise pages cut into strips."""
 
 import sys
 from pathlib import Path
@@ -48,7 +47,7 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
-torch.set_num_threads(1)  # one thread per rank
+torch.set_num_threads(1)
 
 comm = MPI.COMM_WORLD
 digits = np.load(Path(__file__).with_name("data") / "digits.npz")["train_images"]
@@ -60,17 +59,17 @@ def new_page(lines, number=0):  # (1, 1, 8 * lines, 8 * lines), from 0 (ink) to 
 
 
 # %% [markdown]
-# Our first convolution is a blur: each pixel becomes the mean of the 5 × 5 pixels around it. *Padding* puts zeros, drawn black, around the input.
+# Our first convolution is a blur: each pixel becomes the mean of the 5 × 5 pixels around it. *Padding* is zero, drawn black.
 #
-# Each rank blurs its 20 rows alone. How many of the 80 rows differ from a blur of the uncut page?
+# Each rank blurs its rows alone. How many rows differ from a blur of the uncut page?
 
 # %%
 # %%px
-page = new_page(lines=10)  # 80 × 80 pixels, the same on every rank
-blur = torch.full((1, 1, 5, 5), 1 / 25, dtype=torch.float64)  # a mean; float64, like `page`
-mine = page.tensor_split(comm.size, dim=2)[comm.rank]  # this rank's rows
-wanted = torch.conv2d(page, blur, padding=2).tensor_split(comm.size, dim=2)[comm.rank]  # of the uncut page
-blurred = torch.conv2d(mine, blur, padding=2)  # from this rank's rows alone
+page = new_page(lines=10)  # the same on every rank
+blur = torch.full((1, 1, 5, 5), 1 / 25, dtype=torch.float64)  # float64, like `page`
+mine = page.tensor_split(comm.size, dim=2)[comm.rank].requires_grad_()  # this rank's rows
+wanted = torch.conv2d(page, blur, padding=2).tensor_split(comm.size, dim=2)[comm.rank]
+blurred = torch.conv2d(mine, blur, padding=2)
 wrong = int(((blurred - wanted).abs() > 1e-9).any(dim=3).sum())  # rows that differ
 
 # %%
@@ -97,7 +96,7 @@ draw({"page": cluster["mine"], "blur, uncut": cluster["wanted"], "blur by four r
 # %% [markdown] tags=["slide"]
 # ## 2 · Ask the neighbours
 #
-# Rank 0 needs copies of rows 20 and 21. A copied pixel is a **ghost**, and a tile's ghosts are its **halo**:
+# A pixel copied from a neighbour is a **ghost**, and a tile's ghosts are its **halo**:
 #
 # ```
 #                                              swap(comm, up, down) makes two exchanges:
@@ -128,7 +127,7 @@ draw({"blur, uncut": cluster["wanted"], "blur by four ranks": cluster["blurred"]
 # %% [markdown] tags=["slide"]
 # ## 3 · And backward?
 #
-# Training needs gradients. Our loss is the sum of all blurred pixels:
+# Our loss is the sum of all blurred pixels:
 #
 # ```
 # 25 outputs read each pixel, with weight 1/25           →   its gradient is 25 × 1/25 = 1, drawn white
@@ -139,9 +138,7 @@ draw({"blur, uncut": cluster["wanted"], "blur by four ranks": cluster["blurred"]
 
 # %%
 # %%px
-pixels = mine.clone().requires_grad_()
-outputs = torch.conv2d(with_ghost_rows(comm, pixels, 2), blur, padding=(0, 2))
-(gradients,) = torch.autograd.grad(outputs.sum(), pixels)
+(gradients,) = torch.autograd.grad(blurred.sum(), mine)
 
 # %%
 draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": cluster["gradients"]})
@@ -149,21 +146,20 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), and no error. Two ranks read a pixel beside a cut: its owner, and the neighbour that holds its ghost. Its gradient is the *sum* of both
-# ranks' parts. The neighbour's part is missing:
+# (b), and no error. A pixel's gradient is the *sum* of both ranks' parts:
 #
 # ```
 # away from the sides  read on rank 0            read on rank 1, as a ghost
 # a pixel of row 19    by 15 outputs: 0.6        by 10 outputs: 0.4
 # a pixel of row 18    by 20 outputs: 0.8        by  5 outputs: 0.2
 #
-#                      kept: the two greys       missing: autograd cannot follow a message.
+#                      kept, and drawn grey      missing: autograd cannot follow a message.
 #                                                Received ghosts are constants to it.
 # ```
 #
 # </details>
 #
-# A `torch.autograd.Function` has its own `backward`; `apply` runs `forward`. Our `backward` calls `return_ghost_rows`, your exercise:
+# A `torch.autograd.Function` has its own `backward`. Ours calls `return_ghost_rows`, your exercise:
 
 
 # %%
@@ -190,7 +186,7 @@ def convolve(comm, x, kernel):  # 5 × 5, across the cuts
 
 # %%
 # %%px
-(gradients,) = torch.autograd.grad(convolve(comm, pixels, blur).sum(), pixels)
+(gradients,) = torch.autograd.grad(convolve(comm, mine, blur).sum(), mine)
 
 # %%
 draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": cluster["gradients"]})
@@ -201,8 +197,7 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 # %% [markdown] tags=["slide"]
 # ## 4 · Train, and cut the batch as well
 #
-# Two convolutions learn to remove noise from two pages. Each rank divides the loss of its own pixels by the number of *all* pixels, so the
-# ranks' gradients add up to the batch's. Four ranks can share the pages in two ways:
+# Two convolutions learn to remove noise from two pages. Four ranks can cut both pages, or cut the batch as well (**hybrid parallelism**):
 #
 # ```
 #           four tiles per page                 two replicas (lesson 06), each of two tiles
@@ -215,8 +210,6 @@ draw({"blur by four ranks": cluster["blurred"], "gradients of the pixels": clust
 #
 # halos     among all 4 ranks                   in each replica: ranks 0 and 1, ranks 2 and 3
 # ```
-#
-# Cutting the batch *and* each image is **hybrid parallelism**.
 
 
 # %%
@@ -231,8 +224,8 @@ def train(comm, tiles=comm.size, lines=12, pages=2, steps=40, dtype=torch.float6
     team = comm.Split(replica)  # this replica's ranks; below: its pages, this rank's rows
     x, wanted = (each[replica::replicas].tensor_split(tiles, dim=2)[team.rank] for each in (noisy, clean))
     for _ in range(steps):
-        cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])  # x minus its noise
-        loss = (cleaned - wanted).square().sum() / clean.numel()  # `clean` is uncut: all pixels
+        cleaned = x - convolve(team, convolve(team, x, kernels[0]).relu(), kernels[1])
+        loss = (cleaned - wanted).square().sum() / clean.numel()  # all pixels: so gradients add up
         optimizer.zero_grad()
         loss.backward()
         for kernel in kernels:
@@ -253,7 +246,7 @@ if __name__ == "__main__":
 draw({"noisy": cluster["noisy"], "cleaned": cluster["cleaned"]})
 
 # %% [markdown]
-# No seam is left. Would the loss show a wrong gradient? **Vote:** if backward drops the ghosts' gradients, the last loss is (a) higher, (b) the same, (c) lower.
+# Would the loss show a wrong gradient? **Vote:** if backward drops the ghosts' gradients, the last loss is (a) higher, (b) the same, (c) lower.
 
 # %%
 # %%px
@@ -264,11 +257,11 @@ return_ghost_rows = right
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), by 0.3 %. (After 120 steps, it would be 0.7 % *higher*.) So a low loss is no evidence of right gradients. Agreement with one process is evidence, though Adam hides constant factors.
+# (c), by 0.3 %. (After 120 steps, it would be 0.7 % *higher*.) So a low loss does not prove right gradients. Compare with one process. (Adam hides constant factors.)
 #
 # </details>
 #
-# Which loss will one rank print? And two replicas of two tiles?
+# Which loss will one rank print? And two replicas?
 
 # %%
 # !mpiexec -n 1 python code/10_halo.py
@@ -282,15 +275,12 @@ from course_lib.effects import runs_within
 
 for ranks in 1, 2:
     large = "train(comm, lines=128, pages=1, steps=2, dtype=torch.float32)"
-    fits = runs_within(128, ranks, "code/10_halo.py", large, first="train(comm)")  # warm-up without limit
-    print("ranks:", ranks, "trained" if fits else "out of memory")
+    print(ranks, "can train:", runs_within(128, ranks, "code/10_halo.py", large, first="train(comm)"))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). There are only 400 weights, but the first convolution makes eight maps, 32 MiB, and training keeps several arrays of that size. Each of two needs about half.
-#
-# Replicas would not help: one would need the whole page.
+# (b). There are only 400 weights. But eight maps take 32 MiB, and training keeps several such arrays. Each of two ranks holds half.
 #
 # </details>
 
@@ -305,7 +295,7 @@ for ranks in 1, 2:
 #
 # ```
 #
-# So an inner tile sends about a quarter of the pixels, but in more messages: tiles pay if bandwidth limits, not latency. After pooling, a strip must still have as many rows as a halo. Keep neighbours in one machine where possible, and compute inner pixels while halos travel. On GPUs, `swap` needs CUDA-aware MPI.
+# Inner tiles send about a quarter of the pixels, but in more messages. They pay if bandwidth limits, not latency. After pooling, a strip must still have as many rows as a halo. Compute inner pixels while halos travel. On GPUs, `swap` needs CUDA-aware MPI, and `torch.cuda.synchronize()` before it sends.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -319,8 +309,8 @@ for ranks in 1, 2:
 #
 # A network has twenty 3 × 3 convolutions, and a tile has 64 × 64 pixels. Do you exchange halos (a) before each, or (b) once, twenty pixels wide?
 #
-# <details><summary>What to listen for</summary>In (b), several ranks compute and store each pixel near a cut. If all layers have equally
-# many channels, (b) sends 29 % more bytes. (b) pays if extra work and bytes cost less than waiting for 19 exchanges, and memory suffices.</details>
+# <details><summary>What to listen for</summary>In (b), several ranks compute and store
+# the pixels near a cut. That pays if it costs less than 19 exchanges, and memory suffices.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -359,7 +349,7 @@ for name, cut in (("layer by layer", tile_model), ("fused", FusedHalos)):
         print(f"{name}: messages {sent.messages}, bytes {sent.nbytes}")
 
 # %% [markdown]
-# Fused, rank 0 sends a quarter of the messages. The bytes grow by 9 %, since wider halos have larger corners.
+# Fused, rank 0 sends a quarter of the messages. As all layers have eight channels, the bytes grow by 9 %: wider halos have larger corners.
 #
 # And what does it cost? Take a tile of 64 × 64 pixels with neighbours on all sides. Unfused, each layer computes just these pixels. Fused, all but the last compute more. **Predict:** how many times as many pixels do twenty fused layers compute?
 
@@ -378,7 +368,7 @@ outcome("Twenty fused layers compute how many times as many pixels?", times, wor
 #
 # After the first of twenty layers come 19 more, and each uses up one pixel on every side. So the first computes 102 × 102 pixels for a tile of 64 × 64. Forward keeps these pixels, too, for backward.
 #
-# **Remember: fuse few layers at a time, and only where ranks wait for latency.**
+# **Remember: fuse few layers at a time, and only where ranks wait for latency. Batch norm ends a fused block.**
 #
 # </details>
 #
@@ -418,9 +408,9 @@ show(cluster["row"], x="judges", y="right")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 3 is always right, without halos. So missing halos do not hold rank 1 back. (Rank 2 only guesses.) In most images, no tile has both marks. A mean of scores that each depend on one mark cannot be right for all four pairs of signs (++, +−, −+, −−).
+# Rank 3 is right on all unseen images, without halos. So missing halos do not hold rank 1 back. (Rank 2 only guesses.) In most images, no tile has both marks. A mean of scores that each depend on one mark cannot be right for all four pairs of signs (++, +−, −+, −−).
 #
-# **Remember: halos let tiles compute what the uncut image computes. A decision about the whole image must combine features of all tiles (across ranks: an all-reduce, here of eight numbers per image).**
+# **Remember: halos let tiles compute what the uncut image computes. If the label depends on several tiles together, combine their features, not their scores (across ranks: an all-reduce, here of eight numbers per image).**
 #
 # </details>
 #

@@ -25,7 +25,7 @@ TERMS = (
     ),
     Term(
         "sub-graph parallelism",
-        "Each rank computes some of the parallel branches of a layer.",
+        "Each rank computes some of the parallel branches of a network.",
     ),
     Term(
         "fused halo",

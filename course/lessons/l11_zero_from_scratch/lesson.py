@@ -30,11 +30,11 @@
 #
 # A model does not fit into your GPU. Do three more GPUs help?
 #
-# Not with data parallelism alone. Every rank keeps all **model states**: the weights, their gradients, and the **optimizer state** (Adam's two averages per weight).
+# Not with plain data parallelism: every rank keeps all **model states**: the weights, their gradients, and the **optimizer state** (Adam's two averages per weight).
 #
 # So **ZeRO**, the *Zero Redundancy Optimizer*, **shards** tensors: each rank keeps one part, its **shard**. Only this rank, the **owner**, updates it.
 #
-# Stage 0 is plain data parallelism, and stage 3 shards everything. Guess: of four numbers per parameter, how many does one of four ranks keep in stage 3?
+# Stage 0 is plain data parallelism, and stage 3 shards everything:
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
@@ -66,7 +66,7 @@ images = torch.from_numpy(digits["train_images"][comm.rank : 128 : comm.size] / 
 labels = torch.from_numpy(digits["train_labels"][comm.rank : 128 : comm.size]).long()
 
 # %% [markdown]
-# We cut every tensor into one shard per rank:
+# We cut each tensor into one shard per rank:
 
 # %% tags=["source: course_lib.parallel.plain_zero:own_shard"]
 # %%px --save 11_zero.py
@@ -84,7 +84,7 @@ labels = torch.from_numpy(digits["train_labels"][comm.rank : 128 : comm.size]).l
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# Adam gets only `mine`, this rank's shards. A shard is a view: when Adam changes it, that part of the full tensor changes, too:
+# Adam gets only `mine`, this rank's shards. When Adam changes a shard, it changes that part of the full tensor:
 
 
 # %%
@@ -182,7 +182,7 @@ train(comm, network(), sum_in_backward, gather_in_time)
 # %% [markdown] tags=["slide"]
 # ## 4 · Three limits
 #
-# Which stage do you need? We train a larger network on two ranks, so a shard is half. In stage 0, each rank keeps:
+# We train a larger network on two ranks, so a shard is half. In stage 0, each rank keeps:
 #
 # ```
 # 8.4 million parameters, 8 bytes per number:  weights 64   +   gradients 64   +   optimizer state 128   =   256 MiB

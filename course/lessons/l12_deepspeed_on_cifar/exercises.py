@@ -109,9 +109,9 @@ SEVEN_BILLION = Question(
         Option(
             "stage 3: 2 numbers per parameter, one for the gradients and one for the weights",
             reply="That is a quarter of what our network sent with four micro-batches. Its 4.7 million "
-            "weights stayed gathered from forward to backward. Weights stay if they are used again within a "
-            "billion numbers (`stage3_max_reuse_distance`). How many of 7 billion are near enough, and what "
-            "happens to the others?",
+            "weights stayed gathered from forward to backward. A layer's weights stay if fewer than a "
+            "billion others are used in between (`stage3_max_reuse_distance`). Of 7 billion, how many stay, "
+            "and what happens to the others?",
             belief="stage-3-is-free",
         ),
         Option(
@@ -177,9 +177,9 @@ WHO_SAVES = Question(
         ),
         Option(
             "three quarters of the optimizer state",
-            reply="The 16- or 32-bit weights of forward are complete, so the model can be used. But the "
-            "averages, and the 32-bit copies, of ranks 1 to 3 are in no copied file. So nobody can resume "
-            "its training.",
+            reply="The weights that forward uses are complete, so the model can be used. But Adam's "
+            "averages and the 32-bit copies of ranks 1 to 3 are in no copied file. So nobody can resume "
+            "the training.",
             right=True,
         ),
     ),

@@ -15,17 +15,15 @@
 #   - ask: ZeRO has three stages. What does each shard?
 #     answer: Stage 1 shards the optimizer state, stage 2 also the gradients, stage 3 also the weights.
 #   - ask: A batch of 64 images is computed in micro-batches of 16. What happens to their gradients?
-#     answer: They are added up. The weights are updated once, after the last micro-batch.
-#   - ask: Which two collectives make up an all-reduce? How much does a rank send in each?
-#     answer: >-
-#       A reduce-scatter and an all-gather. On a ring of N ranks, each rank sends (N − 1)/N numbers per parameter
-#       in each, so twice that in the all-reduce.
+#     answer: They are added up for one update of the weights.
+#   - ask: Which two collectives make up an all-reduce?
+#     answer: A reduce-scatter and an all-gather.
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# In lesson 11 you wrote ZeRO. In the library **DeepSpeed**, one digit of a JSON file selects the stage. Which digit do you need?
+# The library **DeepSpeed** implements ZeRO. One digit of a JSON file selects the stage. Which digit do you need?
 
 # %%
 from pathlib import Path
@@ -39,16 +37,16 @@ _ = Path("code/ds_config.json").write_text("""\
 # ```
 # stage                 0 is plain data parallelism
 # gradient_clipping     scales gradients down if their norm is above 1
-# reduce_bucket_size    to save memory, stages 1 to 3 collect gradients in a buffer of 2 million numbers; a larger
-#                       gradient goes alone (on GPUs, delete this key: the default is 500 million)
+# reduce_bucket_size    stages 1 to 3 collect gradients in a buffer, ours of only 2 million numbers to save memory
+#                       (on GPUs, delete this key: the default is 500 million)
 # torch_adam            uses PyTorch's AdamW, because DeepSpeed's own must be compiled
 # ```
 #
-# The next two cells only start DeepSpeed. Skim them:
+# The next two cells start DeepSpeed. Skim them:
 
 # %%
 # %%px --save 12_train.py
-"""Train as ds_config.json says, 48 images per update. The number of ranks must divide 48.
+"""Train as ds_config.json says, 48 images per update.
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
@@ -66,8 +64,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-warnings.filterwarnings("ignore", category=FutureWarning)  # old names that DeepSpeed calls
-here = Path(__file__).parent  # the folder of code/12_train.py, to which `--save` copies this cell
+warnings.filterwarnings("ignore", category=FutureWarning)
+here = Path(__file__).parent  # the folder of code/12_train.py
 
 # %%
 # %%px --save 12_train.py
@@ -80,12 +78,12 @@ if not torch.cuda.is_available():  # only CPUs need this block
     if "RANK" not in os.environ and not dist.is_initialized():  # started by mpiexec
         import torch_mpi4py
 
-        torch_mpi4py.init_process_group()  # messages go through MPI
+        torch_mpi4py.init_process_group()
 import deepspeed
 
-deepspeed.init_distributed(verbose=False)  # from here on, all is the same on GPUs
+deepspeed.init_distributed(verbose=False)
 rank, size = dist.get_rank(), dist.get_world_size()
-torch.set_num_threads(1)  # one thread per rank
+torch.set_num_threads(1)
 
 # %% [markdown] tags=["subslide"]
 # Our images are drawn shapes of CIFAR-10's size. The network has 33 million parameters:
@@ -107,7 +105,7 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch** (here always the same 48). Every rank computes an equal share in **micro-batches**: one if memory allows, otherwise several.
+# Each update uses 48 images, the **global batch**. Each rank computes an equal share, in one or several **micro-batches**.
 # (In DeepSpeed's keys, `gpu` means rank.)
 
 # %% tags=["exercise: 12.1"]
@@ -128,9 +126,9 @@ def train(config, steps=3, width=1536, room=24):
     batch, micro = engine.train_batch_size(), engine.train_micro_batch_size_per_gpu()
     for _ in range(steps):
         total = 0.0
-        for part in torch.arange(rank, batch, size).split(micro):  # every size-th image, in micro-batches
+        for part in torch.arange(rank, batch, size).split(micro):  # every size-th image
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
-            loss = F.cross_entropy(engine(x / 8 - 1), y)  # pixels 0 … 15 become -1 … 0.9
+            loss = F.cross_entropy(engine(x / 8 - 1), y)
             engine.backward(loss)
             engine.step()  # updates after the last micro-batch
             total += loss.detach() * micro / batch  # all totals add up to the batch's mean
@@ -175,7 +173,7 @@ if __name__ == "__main__":
 from course_lib.effects import runs_within
 
 
-def trains(mib, ranks=2, **zero):  # with `mib` MiB per rank; `zero` replaces keys of the file
+def trains(mib, ranks=2, **zero):  # `zero` replaces keys of the file
     tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # what libraries allocate once
     job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"
     return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
@@ -186,19 +184,18 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Before stage 0 sends gradients, it copies up to 500 million of them into one buffer. We have 33 million, so all are copied: 16 + 4 = 20 bytes per parameter.
-# (`trains` hides the error: "you tried to allocate 132261928 bytes".)
+# No. Before stage 0 sends gradients, it copies up to 500 million of them into one buffer. Here all 33 million are copied: 16 + 4 = 20 bytes per parameter.
 #
 # </details>
 #
-# In stage 1, each rank keeps Adam's averages for only half of the weights. One character selects it:
+# In stage 1, each of two ranks keeps only half of Adam's averages:
 
 # %%
 # !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
 print("2 ranks, stage 1 trains:", trains(600))
 
 # %% [markdown]
-# Now count first. On N ranks, each rank keeps:
+# Now count first. On N ranks, each keeps:
 #
 # ```
 #            bytes per parameter                              on 2 ranks    on 4 ranks
@@ -209,7 +206,7 @@ print("2 ranks, stage 1 trains:", trains(600))
 # stage 2     4     +    4/N    +       12/N         =            12             8
 # stage 3     4/N   +    4/N    +       12/N         =            10             5
 #
-# copy      from stage 1 on, each rank keeps a second 32-bit copy of its shard of the weights
+# copy      from stage 1 on, each rank also keeps a 32-bit copy of its shard of the weights
 # ```
 #
 # Buffers come on top. **Vote:** which of these three jobs train?
@@ -223,15 +220,12 @@ print("2 ranks, stage 1 trains:", trains(600))
 # ```
 
 # %%
-print("(a)", trains(600, stage=2), "  (c)", trains(420, 4, stage=2))
-
-# %%
-print("(b)", trains(600, stage=3))
+print("(a)", trains(600, stage=2), "  (b)", trains(600, stage=3), "  (c)", trains(420, 4, stage=2))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a) and (c). Job (b) fails, although it keeps less than (a).
+# (a) and (c). Job (b) keeps less than (a), and fails.
 #
 # </details>
 #
@@ -248,8 +242,8 @@ print("(b)", trains(600, stage=3))
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `stage3_prefetch_bucket_size=0`. By default, nearly all our weights are gathered ahead, into one buffer.
-# DeepSpeed copies them out of the buffer, then frees it. For a moment, both exist:
+# `stage3_prefetch_bucket_size=0`. By default, DeepSpeed gathers nearly all our weights ahead into one buffer,
+# and copies them out. For a moment, both exist:
 #
 # ```
 # kept 10  +  full weights 4  +  their buffer 3.4  +  other buffers 2.7  =  20.1 (recorded; stage 1: 18.0, stage 2: 17.5)
@@ -268,7 +262,7 @@ print("(b)", trains(600, stage=3))
 # stage                    0    1    2    3
 # numbers per parameter    2    2    2    3      times (N − 1)/N, which we leave out
 #
-# an all-reduce sends 2, a reduce-scatter or an all-gather 1
+# on a ring, an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
 #
 # In a smaller network, each rank has room for 3 of its 12 images: four micro-batches per update. ZeRO's keys have their defaults.
@@ -311,9 +305,7 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather in each micro-batch
 # ```
 #
-# By default, a bucket mixes gradients of several owners, so stages 1 and 2 all-reduce it.
-#
-# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps a layer's weights until backward if under a billion others are used in between.
+# Lesson 11's stage 3 gathered weights twice. In so small a network, DeepSpeed keeps them until backward (`stage3_max_reuse_distance`).
 #
 # </details>
 #
@@ -326,7 +318,7 @@ fewer = third_step(2, room=6)
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `room=12`. Then one micro-batch holds all 12 images, and gradients are sent once: 2 + 1.
+# `room=12`: one micro-batch holds all 12 images, so gradients are sent once: 2 + 1.
 #
 # </details>
 
@@ -337,7 +329,7 @@ fewer = third_step(2, room=6)
 #
 # <details><summary>Open after your vote</summary>
 #
-# No. Here, over a billion other weights are used between most layers' forward and backward. DeepSpeed frees their weights and gathers them again: almost 4 · 1 + 4 · 2 = 12.
+# No. Most layers' weights are needed again only after a billion others, so DeepSpeed frees them and gathers them again: almost 4 · 1 + 4 · 2 = 12.
 #
 # ```
 #            GB per GPU, with 16-bit weights          numbers sent per parameter and update
@@ -349,10 +341,11 @@ fewer = third_step(2, room=6)
 # stage 3          1.8                                      3                   12
 #
 # on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
-# sent: on a ring, one rank per GPU (on 2,048, gather within a node for backward: `zero_hpz_partition_size`); by default (`overlap_comm`), only stage 3 sends while it computes
+# sent: on a ring, one rank per GPU; by default (overlap_comm), only stage 3 sends while it computes
+# on 2,048: with zero_hpz_partition_size=8, backward gathers within a node of 8 GPUs, for 1.8 GB more each
 # ```
 #
-# Take stage 1 if activations fit into the other 50 GB. Otherwise time stages 2 and 3: stage 3 sends more, but computes meanwhile.
+# Take stage 1 if activations fit into the other 50 GB.
 #
 # </details>
 
@@ -360,16 +353,15 @@ fewer = third_step(2, room=6)
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
-# - With equal shares, every stage trains as one process does, up to rounding, batch norm and dropout.
-# - Take stage 0 or 1 if one fits. Otherwise time 2 and 3: they send in every micro-batch, but leave room for larger ones.
+# - With equal shares (for text: of tokens), every stage trains as one process does, except for rounding, batch norm and dropout.
+# - Take stage 0 or 1 if it fits with micro-batches that keep a GPU busy. Otherwise time 2 and 3: they send in every micro-batch, but leave room for larger ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your model reads longer texts, and stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
+# With longer texts, stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(c), if a micro-batch has several texts: activations grow with length, and no stage shards them. Otherwise recompute activations (lesson 08), or take (a), which never sends
-# more than (b).</details>
+# <details><summary>What to listen for</summary>(c), if a micro-batch has several texts: activations grow with length, and no stage shards them. Otherwise recompute activations, or take (a), which never sends more than (b).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -380,7 +372,7 @@ fewer = third_step(2, room=6)
 # ### Why did stage 1 lose?
 #
 # In the core, stage 1 sent 3 numbers per parameter, and our own stage 1 (lesson 11, More) sent 2. Each rank owns a quarter of the optimizer state, so it needs a quarter of the summed gradients. An all-reduce
-# also brings the other three. Two keys decide how gradients travel:
+# also brings it the other three quarters. Two keys decide how gradients travel:
 #
 # ```
 # (a)  reduce_bucket_size                  2 million instead of 500 million: a bucket mixes fewer owners' gradients
@@ -403,14 +395,14 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # </details>
 #
-# So stage 1 can send as little as stage 0. But stage 3 leaves room for larger micro-batches. Which sends less then?
+# So stage 1 can send as little as stage 0. But stage 3 leaves room for larger, fewer micro-batches. Does stage 1 still send less?
 
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# Numbers are not seconds. Our benchmark timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step. With eight, they took 2.1, 2.3 and 2.8 s: stage 3 took 33 % longer than stage 1, not 70 %.
+# The numbers sent do not determine the seconds. Our benchmark timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step. With eight, they took 2.1, 2.3 and 2.8 s: stage 3 took 33 % longer than stage 1, not 70 %.
 #
-# **Remember:** the stage says what a rank keeps. Stage, other keys and micro-batches decide what it sends.
+# **Remember:** the stage decides what a rank keeps. Other keys and the micro-batches also affect what it sends.
 #
 # ### Can you resume from this folder?
 #
@@ -444,9 +436,9 @@ if rank == 0:
 
 # %% [markdown]
 # Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`, which joins all shards into the full weights. To resume on a different number of ranks, rewrite the folder as a **universal checkpoint**, with
-# one folder per parameter: `python -m deepspeed.checkpoint.ds_to_universal`. (Load no stranger's checkpoint: a pickle can run any code.)
+# one folder per parameter: `python -m deepspeed.checkpoint.ds_to_universal`, and set `"checkpoint": {"load_universal": true}`. (Load no stranger's checkpoint: a pickle can run any code.)
 #
-# **The JSON file** depends on the number of ranks, too:
+# **The JSON file.** Does it suit your number of ranks?
 
 # %% tags=["exercise: 12.q5"]
 
@@ -456,11 +448,11 @@ if rank == 0:
 # %% tags=["exercise: 12.3"]
 
 # %% [markdown]
-# **Remember:** a run is resumed by all ranks, from all shards, with equally many images per update.
+# **Remember:** all ranks resume a run, from all shards, with as many images per update as before.
 #
 # `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10, and `code/run_ds.sh` starts it. On several machines, `deepspeed --hostfile hosts code/12_train.py` reads a **hostfile**, which lists them.
 #
-# If shards do not fit, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, **ZeRO-Infinity** moves weights, too, and uses disks.
+# If shards do not fit, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory. **ZeRO-Infinity** also moves weights, and can use disks.
 # [On a GPU machine](../docs/on_a_gpu_machine.md) has their keys, and those for 16-bit weights.
 
 # %% [markdown]

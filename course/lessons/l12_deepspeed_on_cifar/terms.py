@@ -6,7 +6,7 @@ TERMS = (
     Term("DeepSpeed", "A library on top of PyTorch that trains with ZeRO, configured by a JSON file."),
     Term(
         "engine",
-        "DeepSpeed's object that holds model, optimizer and all communication.",
+        "DeepSpeed's object that holds model and optimizer, and communicates for them.",
         forms="",
     ),
     Term(

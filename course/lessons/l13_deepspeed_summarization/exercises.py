@@ -66,7 +66,7 @@ _FACTORS = '''\
 def factors(comm, counts):
     """Return one factor for each of this rank's micro-batches; `counts` are their numbers of tokens.
 
-    Factor times mean loss, added up over all micro-batches of all ranks, is the mean loss over all tokens.
+    Each mean loss times its factor, summed over all ranks, gives the mean over all tokens.
     """
     total = comm.allreduce(sum(counts))
     return [count / total for count in counts]

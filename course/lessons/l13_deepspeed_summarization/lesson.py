@@ -14,10 +14,10 @@
 #   - ask: >-
 #       Each of four ranks takes the mean loss of equally many images.
 #       An all-reduce with <code>SUM</code> has added up their gradients.
-#       What is left to do before the optimizer takes its step?
+#       What is left to do before the optimizer's step?
 #     answer: Divide by four, for the mean of four means.
 #   - ask: Which parts of the training state does ZeRO stage 2 shard?
-#     answer: The gradients and the optimizer state. Every rank still has all weights.
+#     answer: The gradients and the optimizer state.
 #   - ask: Where do you set DeepSpeed's stage?
 #     answer: In its config, a JSON file or a dictionary, under <code>zero_optimization</code>.
 # ---
@@ -47,7 +47,7 @@ import torch
 import torch.distributed as dist
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-warnings.simplefilter("ignore", FutureWarning)  # of DeepSpeed's calls
+warnings.simplefilter("ignore", FutureWarning)
 torch.set_num_threads(1)
 data = Path(__file__).with_name("data")
 articles = json.loads((data / "news.json").read_text())
@@ -62,16 +62,16 @@ news, unseen = articles[:48], articles[48:]
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 import deepspeed
 
-deepspeed.ops.__compatible_ops__ = {}  # do not try to compile C++ kernels
+deepspeed.ops.__compatible_ops__ = {}  # compile no C++ kernels
 if "RANK" not in os.environ and not (torch.cuda.is_available() or dist.is_initialized()):
-    import torch_mpi4py  # MPI, as a backend of torch
+    import torch_mpi4py
 
     torch_mpi4py.init_process_group()
 os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
 deepspeed.init_distributed(verbose=False)
 
 
-def allreduce(value):  # like mpi4py's, but it also works with the `deepspeed` launcher
+def allreduce(value):  # works with both launchers
     dist.all_gather_object(values := [None] * dist.get_world_size(), value)
     return sum(values)
 
@@ -97,26 +97,26 @@ tokenizer = AutoTokenizer.from_pretrained(folder)
 load = partial(AutoModelForCausalLM.from_pretrained, folder, dtype=torch.float32)
 
 
-def prompt(article):  # token ids
+def prompt(article):
     chat = [{"role": "user", "content": "Summarize this article in one sentence.\n\n" + article["text"]}]
     return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 
 
-def write(model, article):  # at ZeRO stage 3, all ranks must call this
+def write(model, article):  # at ZeRO stage 3, call it on all ranks, with the same article
     read = torch.tensor([prompt(article)], device=model.device)
     ids = model.generate(read, attention_mask=torch.ones_like(read), max_new_tokens=40, do_sample=False)[0]
     return tokenizer.decode(ids[read.shape[1] :], skip_special_tokens=True).strip()
 
 
 # %% [markdown] tags=["subslide"]
-# Before training, each rank summarizes one article. Does it name the right event?
+# Before training, each rank summarizes one article. Does the summary name the right event?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
 print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), unseen[comm.rank]))
 
 # %% [markdown]
-# The tiny model has read only news made up by a program. SmolLM2 gets closer:
+# The tiny model has read only computer-generated news. SmolLM2 gets closer:
 #
 # ```
 # the article           A pilot has landed a small plane on the golf course of Elmstead because a swarm
@@ -175,7 +175,7 @@ print(f"{comm.allreduce(factors(comm, [count])[0] * mean):.3f}")
 # labels      −100 … −100      The     ferry     Marigold     has
 # ```
 #
-# After *The*, it should guess *ferry*. So `transformers` compares each guess with the next label, and skips the first label.
+# After *The*, it should guess *ferry*. In models like this one, `transformers` compares each guess with the next label, and skips the first label.
 
 
 # %%
@@ -198,7 +198,7 @@ def encode(article):
 
 # %%
 # %%px --save 13_summarize.py
-batch = 12  # articles
+batch = 12
 setup = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
 setup["optimizer"] = {"type": "AdamW", "params": {"lr": rate, "torch_adam": True}}
 
@@ -209,7 +209,7 @@ def train(model, encode=encode):
     for step in range(4):
         mine = [encode(each) for each in news[batch * step + comm.rank : batch * (step + 1) : comm.size]]
         counts = [(each["labels"][:, 1:] != -100).sum().item() for each in mine]  # scored tokens
-        loss = 0.0  # this rank's part of the step's loss
+        loss = 0.0  # this rank's part
         for inputs, factor in zip(mine, factors(comm, counts)):
             part = factor * engine(**{name: each.to(engine.device) for name, each in inputs.items()}).loss
             engine.backward(part * engine.gradient_accumulation_steps() * comm.size)  # undo both
@@ -226,7 +226,7 @@ def train(model, encode=encode):
 if __name__ == "__main__":
     losses = list(train(model := load()))
     if comm.rank == 0:
-        print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))  # golf
+        print("losses", *(f"{loss:.3f}" for loss in losses), "\n →", write(model, unseen[2]))
 
 # %% [markdown]
 # Does one process print the same losses?
@@ -235,17 +235,17 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
-# Yes: without dropout, as here, four ranks train like one, up to rounding. But the mean of means would pass this test, too. So would a loop that undoes neither
-# division: one process divides by 12 · 1, four ranks by 3 · 4.
+# Yes: without dropout, as here, four ranks train like one, up to rounding. But the mean of means would pass
+# this test, too: both runs would divide by 12.
 #
-# The tiny model still writes about harbours. SmolLM2's loss fell from 1.64 to 1.33 (each step has new articles). It wrote:
+# The tiny model still writes about harbours. SmolLM2's loss, on new articles in each step, fell from 1.64 to 1.33. It wrote:
 #
 # ```
 # SmolLM2 (recorded)    A pilot has landed a small plane on the golf course of Elmstead because a swarm
 #                       of flies had stopped up its pipes. Nadja Firth, 29, was on her way to
 # ```
 #
-# This is true, but copied, and cut off after 40 tokens. The loss showed neither false statements before nor copying after.
+# This is true, but copied, and cut off. The loss showed neither the false statements nor the copying.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A careful colleague
@@ -270,7 +270,7 @@ print("ours", *(f"{loss:.2f}" for loss in losses), "\nhers", *(f"{loss:.2f}" for
 
 # %% tags=["nbval-ignore-output"]
 # %%px --targets 0 --timeout 200
-print(write(model, unseen[2]))  # golf
+print(write(model, unseen[2]))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -283,7 +283,7 @@ print(write(model, unseen[2]))  # golf
 # her labels ask for         The      ferry       Marigold     the token just read
 # ```
 #
-# Repeating a token is easier than guessing the next, so her loss falls more. Her tiny model already repeats *n*. Losses on different labels cannot be compared. (SmolLM2 expects no repeats: her loss starts near 15, ours at 1.6.)
+# Repeating a token is easier than guessing the next, so her loss falls more. Her model repeats *n*. Losses on different labels cannot be compared.
 #
 # </details>
 
@@ -292,7 +292,7 @@ print(write(model, unseen[2]))  # golf
 #
 # Can we score the text itself? **ROUGE-1** counts the words that a summary shares with its reference, in any order.
 #
-# A forger copies the reference of the pilot's article, but changes the pilot's name: 19 of 21 words stay. Without the reference, can you beat her with the truth? Replace our sentence below (at most 21 words). The article begins:
+# A forger copies the pilot's reference, but changes the name: 19 of 21 words stay. Without the reference, can you beat her with the truth? Replace our sentence below (at most 21 words). The article begins:
 #
 # ```
 # A pilot has landed a small plane on the golf course of Elmstead because
@@ -309,7 +309,7 @@ predict("How many of the reference's 21 words does your sentence share?", None)
 import re
 from collections import Counter
 
-texts = yours, cluster["unseen"][0][2]["summary"]  # on rank 0: the pilot's reference
+texts = yours, cluster["unseen"][0][2]["summary"]  # the pilot's reference
 mine, reference = (Counter(re.findall(r"\w+", text.lower())) for text in texts)
 shared = mine & reference
 outcome("How many of the reference's 21 words does your sentence share?", shared.total(), word="counted")
@@ -324,7 +324,7 @@ print("the forger shares 19; you missed:", *(reference - shared).elements())
 #                                         of Elmstead on Sunday because flies had stopped up its pipes.
 # ```
 #
-# Try again with the missed words. Then add *never*: now it is false, but shares as many words.
+# Try again with the missed words. Then add *never*: your sentence is false, but shares as many words.
 #
 # </details>
 
@@ -334,21 +334,20 @@ print("the forger shares 19; you missed:", *(reference - shared).elements())
 # Do you need ZeRO?
 #
 # ```
-# per rank without ZeRO or activations, in float32: weights 4 + gradients 4 + AdamW 8 bytes per parameter
-# SmolLM2                 135 million × 16 bytes = 2.2 GB    fits a GPU of 80 GB
-# 7 billion parameters      7 billion × 16 bytes = 112 GB    does not
+# without ZeRO (float32, before activations): 16 bytes per parameter on every rank
+# SmolLM2                 2.2 GB    fits a GPU of 80 GB
+# 7 billion parameters    112 GB    does not
 # ```
 #
 # What else changes?
 #
 # ```
-# batch    divisible by the number of data-parallel ranks; all wait for the rank with most tokens
+# batch    divisible by the number of data-parallel ranks; all ranks wait for the one with the most tokens
 # encode   takes one article: to batch several, pad right, with label −100
 # comm     data-parallel ranks only: tensor and pipeline ranks read the same tokens.
 #          With many ranks: dist.all_reduce
-# load     7 billion parameters are 28 GB of CPU memory per rank. At stage 3 (in `setup`), first
-#          keep = HfDeepSpeedConfig(setup): from_pretrained then shards as it loads
-# write    at stage 3, call it on all ranks: they gather the weights together
+# load     7 billion parameters take 28 GB of CPU memory per rank. At stage 3, set
+#          keep = HfDeepSpeedConfig(setup) first: from_pretrained then shards as it loads
 # ```
 
 # %% [markdown] tags=["slide"]
@@ -363,7 +362,7 @@ print("the forger shares 19; you missed:", *(reference - shared).elements())
 #
 # A newsroom publishes 100 summaries per day, unread. It accepts one false summary per week. A summary has four names or numbers; the articles contain 99 % of them. Is that enough?
 #
-# <details><summary>What to listen for</summary>No: four of 400 per day, 28 per week, are not in their article. And a summary without a wrong name can be false, like SmolLM2's of the pilot.</details>
+# <details><summary>What to listen for</summary>No: of 2,800 names or numbers per week, 28 are not in their article.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -589,7 +588,7 @@ outcome("Precision of references with one wrong name, in percent?", precision, "
 # %% [markdown]
 # The forger wins, although every forged summary is false. ROUGE does not show it; the precision does.
 #
-# And the vote: (a). The first sentence beats lead-3 by ROUGE-1, and the interval of their difference does not contain 0. Yet it states only half of the important facts, and lead-3 most of them.
+# And the vote: (a). The first sentence beats lead-3 by ROUGE-1, and the interval of their difference does not contain 0. Yet it states less than half of the important facts, and lead-3 states most.
 #
 # Why does the first sentence win? It has 15 words, the references have about 21, and lead-3 has 45. Each word that is not shared lowers the F1, so lead-3 pays for its length. Compare systems at equal length.
 #
@@ -624,7 +623,7 @@ for system in ("lead-3", "extractive", "oracle", "zero-shot", "fine-tuned"):
 #
 # Is SmolLM2 at least better than before training? Its loss fell by a seventh. ROUGE-1 cannot tell: the recorded interval of this difference is −2.4 to +0.5. The precision rose from 91 % to 94 %, and its interval, +0.9 to +5.9, does not contain 0. But copying also raises precision, and 80 steps and one seed are few.
 #
-# One decoding option of transformers seemed to matter more: `no_repeat_ngram_size=3` forbids three tokens in a row that occurred before, even in the article. So the model could not copy three tokens, and *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. In the table, the model may copy the article, but not itself.
+# One decoding option of transformers seemed to matter more: `no_repeat_ngram_size=3` forbids three tokens in a row that occurred before, even in the article. So the model could not copy three tokens, and *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. For the table, only repeats of its own text were forbidden.
 #
 # </details>
 

@@ -213,7 +213,7 @@ GATHERED = Question(
         Option(
             "from about 500 ranks",
             reply="On 500 ranks, top-k receives one array. But in the ring, a rank receives almost two: one "
-            "until the sums are complete, and one while they go round.",
+            "until the sums are complete, and one while they are passed on.",
             belief="what-gathers-never-pays",
         ),
     ),
@@ -233,8 +233,8 @@ THREE_LAUNCHERS = Question(
         ),
         Option(
             "nothing, because MPI tells every process its rank and the number of ranks",
-            reply="Rank and size come from `comm`, whoever starts the job. What differs is who provides the "
-            "nodes: your hostfile, Slurm, or Kubernetes.",
+            reply="Rank and size come from `comm`, as mpiexec starts all three. What differs is who "
+            "provides the nodes: your hostfile, Slurm, or Kubernetes.",
             right=True,
         ),
         Option(

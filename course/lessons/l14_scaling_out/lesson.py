@@ -1,8 +1,8 @@
 # ---
 # title: Scaling out
-# goal: Forecast four all-reduces on 2,048 machines, and test three of them on sixteen ranks.
+# goal: Forecast four all-reduces on 2,048 ranks, and test three on sixteen.
 # able:
-#   - measure a link, and forecast four all-reduces on it
+#   - measure a link, and forecast four all-reduces
 #   - say what a few machines cannot show
 # more:
 #   - judge a remedy by how its cost grows
@@ -26,7 +26,7 @@
 #
 # Volunteers lend you 2,048 machines, one rank each. A message takes 10 ms, plus 84 ms per MiB. In each step, every rank computes for one second. *Then* all sum 1 MiB of gradients in lesson 04's ring.
 #
-# On four machines, the sum takes 0.186 s. With more machines, each sends hardly more: 1.5 arrays become almost two. How long does the sum take on 2,048?
+# On four machines, the sum takes 0.186 s. With more, each sends little more: 1.5 arrays become almost two.
 
 # %%
 predict("How many seconds does the ring need on 2,048?", None)
@@ -39,18 +39,18 @@ outcome("How many seconds does the ring need on 2,048?", ring_2048, word="foreca
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# You wait 41 s per second of work: 2,048 machines do the work of 49. Bytes take only 0.17 s. The rest is latency: 4,094 messages in a row, 10 ms each.
+# You wait 41 s per second of work: 2,048 machines do the work of 49. Bytes take only 0.17 s. The rest is latency: 4,094 messages in a row.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Fewer messages
 #
-# Lesson 04's doubling needs only 11 messages. But each holds a whole array, so the sum takes 1.03 s. Can we send few messages *and* few bytes?
+# Lesson 04's doubling needs only 11 messages. But each holds a whole array. Can we send few messages *and* few bytes?
 #
-# - **Halving:** Partners exchange halves of their arrays, and each sums the half that it keeps. With its next partner, each exchanges quarters, and so on. On the way back, partners exchange sums.
-# - **Tree:** One rank of each pair sends its whole array. The other adds it and pairs up again, until rank 0 has the sum. Rank 0 sends it back along the same pairs.
-# - **Hierarchy:** You rent 256 machines with eight ranks each. On each machine, one rank sums eight arrays, at almost no cost. These 256 ranks form a ring.
+# - **Halving:** Partners exchange halves, and each sums the half that it keeps. The next partners exchange quarters, and so on. The sums go back the same way.
+# - **Tree:** One rank of each pair sends its whole array. The other adds it and pairs up again, until rank 0 has the sum. It goes back the same way.
+# - **Hierarchy:** You rent 256 machines of eight ranks. On each, one rank sums eight arrays, at almost no cost. These 256 ranks form a ring.
 
 # %% [markdown] tags=["subslide"]
 # ```
@@ -67,12 +67,10 @@ outcome("How many seconds does the ring need on 2,048?", ring_2048, word="foreca
 
 # %% [markdown]
 # **Vote:** which of the three take less than a second on 2,048 ranks? (a) All, (b) halving and hierarchy, (c) only halving.
-#
-# Your program begins:
 
 # %%
 # %%px --save 14_slow_link.py
-"""Measure a link, and forecast four all-reduces on it."""
+"""Measure a link, and forecast four all-reduces."""
 
 from functools import partial
 from timeit import repeat
@@ -95,11 +93,11 @@ show(rows, x="ranks", y="seconds per step", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Halving and the tree both need 22 messages. Halving's add up to two arrays, the tree's to 22. The hierarchy, fastest on 16 ranks, needs 510 messages here.
+# (c). Halving and the tree need 22 messages each. Halving's hold two arrays in all, the tree's 22. The hierarchy, fastest on 16 ranks, needs 510 messages.
 #
 # </details>
 #
-# **Contest:** beat halving's time on the 256 machines. What should they do instead of a ring?
+# **Contest:** beat halving's 0.39 s with the 256 machines.
 
 # %%
 print(f"{forecasts(2048, GRADIENTS, ALPHA, BETA)['halving']:.2f} s")  # change a number or the way
@@ -107,14 +105,14 @@ print(f"{forecasts(2048, GRADIENTS, ALPHA, BETA)['halving']:.2f} s")  # change a
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Halving between the machines: 0.33 s. On Summit, MVAPICH2 did the same (More).
+# Halving between the machines takes 0.33 s.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Did we count right?
 #
-# We race three. First, lesson 04's ring, as one loop:
+# Lesson 04's ring, as one loop:
 
 
 # %%
@@ -130,13 +128,13 @@ def ring(comm, array):
 
 
 # %% [markdown] tags=["subslide"]
-# Halving calls itself for the half that it keeps:
+# Halving calls itself for its half:
 
 # %% tags=["source: course_lib.comm.allreduce:halving"]
 # %%px --save 14_slow_link.py
 
 # %% [markdown] tags=["subslide"]
-# In the tree, the partner with the higher rank sends and waits. The other adds and goes on:
+# In the tree, the higher rank of each pair sends and waits:
 
 
 # %%
@@ -154,7 +152,7 @@ def tree(comm, array, near=1):
 
 
 # %% [markdown] tags=["subslide"]
-# Now we measure the link. A message of one number takes about α. Each further byte adds β:
+# A message of one number measures α. Each further byte adds β:
 
 
 # %%
@@ -165,7 +163,7 @@ def seconds(team, work):
 
 
 def exchange(team, n):
-    """Seconds of a swap of n numbers with the farthest partner."""
+    """Seconds to swap n numbers with the farthest partner."""
     return seconds(team, partial(team.Sendrecv, np.ones(n), team.rank ^ team.size // 2, 0, np.empty(n)))
 
 
@@ -179,7 +177,7 @@ from course_lib.effects import slow_messages
 comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)  # 10 ms, 80 ns per byte
 
 # %% [markdown] tags=["subslide"]
-# Measure the link, then race with 256 KiB, not 1 MiB:
+# Measure the link, then race with 256 KiB:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -201,7 +199,7 @@ if __name__ == "__main__":
         print("1 MiB on 2,048 ranks:", *(f"{way} {took:.2f} s" for way, took in far.items()))
 
 # %% [markdown]
-# The forecasts hold, and the ring beats the tree. (A delayed message takes a little over 10 ms.)
+# The forecasts hold, and the ring beats the tree.
 #
 # Now start 16 ranks. **Vote:** does the ring beat the tree by (a) more or (b) less, or does it (c) lose?
 
@@ -211,16 +209,16 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). On four ranks, bytes decide: 1.5 arrays in the ring, four in the tree. On sixteen, latency decides: the ring sends 30 messages one after another instead of 6, the tree 8 instead of 4. (With 1 MiB, the ring still wins on 32 ranks.)
+# (c). On four ranks, bytes decide: 1.5 arrays in the ring, four in the tree. On sixteen, latency decides: the ring sends 30 messages in a row, the tree 8. (With 1 MiB, the ring still wins on 32 ranks.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - NCCL has rings, sums in switches (NVLS, SHARP), and trees between nodes. Its trees send *pieces*, so all levels work at once.
-# - With α = 5 µs and 12.5 GB/s, a ring of 2,048 sums 102 MB in 37 ms, halving in 16 (idle links, nobody late).
-# - With one port per GPU, a node's eight GPUs send at once, each an eighth of the array.
+# - NCCL's trees between nodes send *pieces*, so all levels work at once.
+# - With α = 5 µs and 12.5 GB/s per rank, a ring of 2,048 sums 102 MB in 37 ms, halving in 16 (idle links, nobody late).
+# - With one port per GPU, each of a node's eight sums and sends an eighth of the array.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -231,18 +229,18 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Two nodes trained the same network over 100 Mbit/s, until equally accurate (recorded):
+# Two nodes trained a network over 100 Mbit/s, until equally accurate (recorded):
 #
 # | | each rank sends | seconds |
 # |---|---|---|
 # | plain DDP | all gradients | 78 |
 # | bfloat16 | half the bytes | 40 |
-# | local SGD | all weights, averaged every eighth step | 18 |
+# | local SGD | weights and momentum, every eighth step | 18 |
 # | **top-k** | the largest 1 % of its gradients, with indices | 7 |
 #
 # Ranks pick different entries, so each rank *gathers* all picks. Which remedy would you *not* take to 2,048 ranks? (a) bfloat16, (b) local SGD, (c) top-k.
 #
-# <details><summary>What to listen for</summary>(c). On section 1's link, top-k is nine times as fast as halving on two ranks. Gathered by doubling on 2,048, it is nine times as slow: each rank receives 2,047 sets of picks, as long as 41 arrays. The others <i>sum</i>, and a sum is as long as one array. (Local SGD also saves messages. Sum bfloat16 in float32: in bfloat16, 256 + 1 is 256.)</details>
+# <details><summary>What to listen for</summary>(c). On section 1's link, top-k takes a ninth of halving's time on two ranks. On 2,048, it takes at least nine times as long: each rank receives 2,047 sets of picks, or 41 arrays. The others <i>sum</i>, and a sum is as long as one array. (Test accuracy, too: bfloat16 rounds every sum.)</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -352,11 +350,11 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
 #
 # Alone, a V100 reached an MFU of 52 %, but among 1,536 each reached only 43 %. What took the difference?
 #
-# A talk of the Ohio State University reports the 420,000. Six GPUs per node trained with the MPI library MVAPICH2, which sums long arrays inside each node, and then between the 256 nodes by section 2's halving. (The talk adds: "We observed issues for NCCL2 beyond
+# A talk of the Ohio State University reports the 420,000. Six GPUs per node trained with the MPI library MVAPICH2. (The talk adds: "We observed issues for NCCL2 beyond
 # 384 GPUs.")
 #
 # If each GPU takes 64 images, one alone computes a step in 192 ms. At the published rate, a step takes 1,536 · 64 / 420,000 = 234 ms, so 42 ms are lost. How many does the all-reduce take by our formula? We assume: 102 MB of gradients are summed after
-# backward. A message takes 5 µs. A node's two ports send 25 GB/s. The sum inside a node costs nothing.
+# backward. A message takes 5 µs. A node's two ports send 25 GB/s. The sum inside a node costs nothing, and the 256 nodes use section 2's halving.
 #
 # The cell also looks at the cluster Frontera, whose 2,048 CPU nodes trained 260,000 images per second.
 

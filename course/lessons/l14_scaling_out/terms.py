@@ -11,7 +11,7 @@ TERMS = (
     ),
     Term(
         "hierarchy",
-        "Groups inside groups: an all-reduce first inside each node, then between nodes.",
+        "Groups inside groups: an all-reduce sums inside each node, then between nodes, and returns the sum.",
         forms="",
     ),
     Term(
@@ -20,7 +20,7 @@ TERMS = (
     ),
     Term(
         "model FLOP utilization",
-        "The operations per second that a model needs, divided by those that the device could do.",
+        "A model's operations per second in training, divided by the most that the device could do.",
         forms=r"MFU",
     ),
     Term("Slurm", "A program that gives nodes of a cluster to jobs, which wait for them in a queue."),

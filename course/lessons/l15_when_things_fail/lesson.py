@@ -2,14 +2,14 @@
 # title: When things fail
 # goal: Find the rank to blame, and lose few steps.
 # able:
-#   - find the rank to blame when a job hangs
-#   - save a training so that it resumes after a kill or a time limit, on any number of ranks
+#   - find out why a job hangs
+#   - resume a training after a kill or a time limit, on any number of ranks
 # more:
 #   - find a dead node, and say what late ranks cost
 #   - choose how often to save
 #   - call a function on another rank
 # before: >-
-#   {06}. Helpful: {11}
+#   {06}
 # minutes: {core: 20, more: 24}
 # ranks: 4
 # warm-up:
@@ -20,7 +20,7 @@
 #       Four ranks train with a global batch of 128. You go on with two ranks. How many samples must each take per
 #       step so that the training stays the same?
 #     answer: >-
-#       64: the global batch stays 128.
+#       64: the global batch stays 128. (Batch norm's statistics differ.)
 #   - ask: Which weights does each rank have after a step of data parallelism?
 #     answer: All of them, and the same on all ranks. So any one rank can save them. (Batch norm's statistics may differ.)
 # ---
@@ -28,7 +28,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · A job hangs
 #
-# Four ranks each read a batch, then sum their gradients. One rank, drawn in secret, has a broken disk: its read never ends. A **timeout** ends a rank after four seconds in the sum, and `mpiexec` then ends the job.
+# Four ranks each read a batch, then sum their gradients. One rank's disk is broken. A **timeout** ends a rank after four seconds in the sum, and `mpiexec` then ends the job.
 
 # %%
 program = """
@@ -40,13 +40,13 @@ comm = MPI.COMM_WORLD
 def read_batch():
     time.sleep(1000 if comm.rank == int(sys.argv[1]) else 0)  # a broken disk: nothing ever comes
 
-faulthandler.dump_traceback_later(2)  # in 2 s, write into the log where this rank is
+faulthandler.dump_traceback_later(2)  # in 2 s, log where this rank is
 read_batch()
-signal.alarm(4)  # the timeout: in 4 s, end this process
+signal.alarm(4)  # the timeout
 comm.allreduce(1.0)  # sum the gradients"""
 
 # %% [markdown] tags=["subslide"]
-# The log names a rank. We start the job three times, with the same broken disk:
+# We start the job three times, with the same broken disk:
 
 # %% tags=["nbval-ignore-output"]
 from random import Random
@@ -63,14 +63,14 @@ for _ in range(3):
 #
 # <details><summary>Open after your vote</summary>
 #
-# (b). The broken rank never reaches `signal.alarm(4)`, so it cannot time out: the lines above never name it.
+# (b). The broken rank never reaches `signal.alarm(4)`, so no line names it.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · The stacks
 #
-# After two seconds, `faulthandler` also wrote each rank's **stack** to the log: the lines that the rank was in, innermost first. Line 13 is the sum.
+# After two seconds, `faulthandler` also wrote each rank's **stack**: the lines that the rank was in, innermost first. Line 13 is the sum.
 
 # %% tags=["nbval-ignore-output"]
 print(*(line for line in log if "File" in line), sep="\n")  # in brackets: the rank
@@ -91,7 +91,7 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 # the others    │ allreduce ······│···············│
 # ```
 #
-# Three ranks wait for the broken one in the all-reduce. The first alarm ends one of them, and `mpiexec` names that rank, a **victim**.
+# The named rank is a **victim**: it waited for the broken one, and its alarm came first.
 #
 # </details>
 
@@ -101,20 +101,24 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 # %% [markdown] tags=["slide"]
 # ## 3 · Killed while saving
 #
-# What is left of the job? Its last **checkpoint**, a file from which training can resume. The obvious way to write it:
+# What is left? The last **checkpoint**, a file from which training can resume. The obvious way to write it:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# What if a kill interrupts this write? You will try it. The safe way is an **atomic save**: write a second file beside the old one. When it is complete, `os.replace` gives it the old name in one instant.
+# What if a kill interrupts this write? The safe way is an **atomic save**: write a second file. When it is complete, `os.replace` gives it the old name in one instant.
 #
-# A power cut leaves only what is on the disk. `file.flush` moves bytes from Python's buffer to the operating system, and `os.fsync` waits until they are on the disk.
+# A power cut leaves only what is on the disk:
+#
+# ```
+# file.write ──→ Python's buffer ── file.flush ──→ operating system ── os.fsync ──→ disk
+# ```
 
 # %%
 # %%px --save 15_resume.py
-"""A training that resumes when it is started again.
+"""A training that resumes.
 
-mpiexec -n 4 python -m mpi4py 15_resume.py FOLDER    # -m mpi4py: an error on one rank ends the job
+mpiexec -n 4 python -m mpi4py 15_resume.py FOLDER    # -m mpi4py: an error ends all ranks
 """
 
 import io
@@ -138,15 +142,15 @@ comm = MPI.COMM_WORLD
 # %% [markdown] tags=["slide"]
 # ## 4 · Stop and resume
 #
-# A kill still costs the steps since the last save. A time limit can cost none: before it, a batch system such as Slurm can send a signal, here **SIGUSR1**. Each rank only notes this:
+# Before a time limit, a batch system can send a signal, here **SIGUSR1**, early enough for a step and a save. Each rank only notes it:
 
 # %%
 # %%px --save 15_resume.py
-asked = []  # filled when a signal asks this rank to stop
+asked = []  # filled by a signal
 _ = signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
 
 # %% [markdown]
-# After each step, the ranks decide together whether to stop (the line `stop = …`):
+# After each step, the ranks decide together whether to stop (`stop = …`):
 
 
 # %%
@@ -169,9 +173,9 @@ def train(path, steps=60, every=20):
         for parameter in model.parameters():
             comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
         optimizer.step()
-        yield (done := done + 1), comm.allreduce(loss.item())  # (step, loss)
+        yield (done := done + 1), comm.allreduce(loss.item())
         stop = comm.allreduce(len(asked)) > 0
-        if comm.rank == 0 and (stop or done % every == 0):  # before a stop, and every 20 steps
+        if comm.rank == 0 and (stop or done % every == 0):
             torch.save([done, model.state_dict(), optimizer.state_dict()], file := io.BytesIO())
             atomic_save(path, file.getvalue())
 
@@ -185,7 +189,7 @@ if __name__ == "__main__":
         print(f"ranks: {comm.size}, steps {min(losses)} to {max(losses)}, loss {losses[max(losses)]:.6f}")
 
 # %% [markdown] tags=["subslide"]
-# Why an all-reduce? Suppose that each rank looks only at its own `asked`. Two ranks train, and after step 50 rank 1 gets SIGUSR1. **Vote:** (a) Both save and end. (b) Rank 1 ends, and rank 0 trains on to step 60. (c) The job hangs.
+# Why an all-reduce? Let each of two ranks read only its own `asked`. After step 50, rank 1 gets SIGUSR1. **Vote:** (a) Both save and end. (b) Rank 1 ends, and rank 0 trains on. (c) The job hangs.
 #
 # Then *one* rank resumes. At which step? And with the all-reduce?
 
@@ -195,54 +199,46 @@ from subprocess import getoutput
 from tempfile import TemporaryDirectory
 
 training = Path("code/15_resume.py").read_text().split("if __name__")[0]  # its functions
-ask = """
-for done, loss in train(Path(sys.argv[1], "training.pt")):
-    if done == 50 and comm.rank == 1:
-        signal.raise_signal(signal.SIGUSR1)
-    elif done == 50:
-        signal.alarm(5)  # rank 0's timeout, as in section 1"""
+ask = "signal.raise_signal(signal.SIGUSR1) if comm.rank == 1 else signal.alarm(5)"  # rank 0's timeout
 
 
-def trial(name, program):
+def trial(name, program, at_50):
+    loop = f"for done, _ in train(Path(sys.argv[1], 'training.pt')):\n    if done == 50:\n        {at_50}"
     with TemporaryDirectory() as folder:
-        Path(folder, "job.py").write_text(program)
+        Path(folder, "job.py").write_text(f"{program}\n{loop}")
         job = f"mpiexec -n 2 python -m mpi4py {folder}/job.py {folder}"
         log = getoutput(f"{job}; mpiexec -n 1 python code/15_resume.py {folder}")
     print(name, " → ".join(findall(r"signal \d.*\)|^ranks.*|^\S*Error: [^:.]*", log, MULTILINE)))
 
 
-trial("without all-reduce:", training.replace("comm.allreduce(len(asked))", "len(asked)") + ask)
-trial("with it:", training + ask)
+trial("without all-reduce:", training.replace("comm.allreduce(len(asked))", "len(asked)"), ask)
+trial("with it:", training, ask)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). In step 51, rank 0 waits for rank 1 until the timeout. Step 40 was saved last. With the all-reduce, both stop after step 50, and rank 0 saves.
+# (c). In step 51, rank 0 waits for rank 1. Step 40 was saved last. With the all-reduce, rank 0 saved step 50.
 #
-# All six decimals agree, even on one rank: Adam's state was saved, too, and each step has the same 128 samples.
+# All six decimals agree (in float64): Adam's state was saved, and each step has the same 128 samples.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# **Your saver on trial.** Now rank 0 is killed while it saves step 60, after 1,000 bytes: first with `naive_save`, then with your saver. **Vote** for each: at which step does the restart begin, or does it fail?
+# **Your saver on trial.** A kill ends the save of step 60 after 1,000 bytes: first `naive_save`, then your saver. **Vote** for each: does the restart fail, or at which step does it begin?
 
 # %%
 from inspect import getsource
 
-kill = """
-import resource
-byte = 1000  # then try to break your saver: 1, 5_000, 15_000
-for done, loss in train(Path(sys.argv[1], "training.pt")):
-    if done == 50 and comm.rank == 0:  # signal 25 kills it when it writes more into a file
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (byte, byte))"""
+byte = 1_000  # then try to break your saver: 1, 5_000, 15_000
+limit = f"comm.rank == 0 and resource.setrlimit(resource.RLIMIT_FSIZE, ({byte}, {byte}))"
+die = "import resource; signal.signal(signal.SIGXFSZ, signal.SIG_DFL)"  # signal 25: beyond the limit
 for name, saver in {"naive_save": naive_save, "atomic_save": atomic_save}.items():
-    trial(f"{name}:", f"{training}\n{getsource(saver)}\natomic_save = {name}\n{kill}")
+    trial(f"{name}:", f"{training}\n{getsource(saver)}\natomic_save = {name}\n{die}", limit)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# `open` emptied the only checkpoint at once, and the kill left 1,000 bytes of the new one: all 60 steps are lost. A correct `atomic_save` keeps the checkpoint of step 40 until the new one is complete.
+# `open` emptied the only checkpoint: all 60 steps are lost. A correct `atomic_save` kept step 40.
 #
 # </details>
 
@@ -251,23 +247,23 @@ for name, saver in {"naive_save": naive_save, "atomic_save": atomic_save}.items(
 #
 # | | with 64 GPUs |
 # |---|---|
-# | a hang | Ask each rank for its stack (`py-spy dump`). GPUs queue collectives: compare the queues |
-# | saving | With ZeRO, each rank saves its shard. When all are stored, rank 0 writes a marker file (most object storage cannot rename) |
-# | resuming | On a different number of ranks, sums are rounded differently, and batch norm and dropout differ. On fewer ranks, accumulate gradients |
+# | a hang | The CPU only queues collectives: compare stacks (`py-spy dump`) and queues |
+# | saving | With ZeRO, each rank saves its shard in a new folder. When all are stored, rank 0 writes a marker file |
+# | resuming | On a different number of ranks, rounding, batch norm and dropout differ. On fewer, accumulate gradients |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - The rank that times out is usually a victim. Compare all stacks, on GPUs all queued collectives.
-# - Write a second file, flush and `fsync` it, then rename it.
-# - On a signal, only note the request. All ranks decide together whether to stop (on GPUs every few steps, as the CPU must wait).
+# - The rank that times out is usually a victim. Compare all stacks, on GPUs also the queues.
+# - Write a second file, flush, `fsync`, rename.
+# - All ranks decide together whether to stop, on GPUs every few steps.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A job on 64 GPUs hangs now and then. Each time, a different rank times out, and every rank's stack says that it waits for its GPU. What do you do first? (a) Double the timeout. (b) Record which collectives each rank has queued and completed. (c) Replace that rank's node.
+# A job on 64 GPUs hangs now and then. Each time, a different rank times out, and every rank waits for its GPU. What do you do first? (a) Double the timeout. (b) Record each rank's queued and completed collectives. (c) Replace that rank's node.
 #
-# <details><summary>What to listen for</summary>(b). Usually, one rank has queued fewer collectives, or a different one. If all queued the same, suspect a GPU or the network. (c) replaces a victim's node.</details>
+# <details><summary>What to listen for</summary>(b). Often, one rank has queued fewer collectives, or a different one. If not, suspect a GPU or the network.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -378,10 +374,10 @@ print("steps in which it came last:", *np.bincount(waited.argmin(axis=0)[slow], 
 # %% [markdown]
 # The totals accuse nobody. A rank that is always late would have waited almost nothing in all. So look at *each step*: the rank that waited least came last. If it is mostly the same rank, and it has no more work than the others, move it to a
 # different node. If it keeps changing, as here, look for a cause that can hit every rank, such as samples of different
-# lengths. (On GPUs, synchronize the device before you read the clock.)
+# lengths. (On GPUs, synchronize the device before you read the clock, and only in some steps: it ends the overlap.)
 #
 # What if a rank dies? If its *process* dies, the operating system closes its connections, and `mpiexec` ends the job. If its *node* loses power, its connections stay open. So a controller asks each node for a **heartbeat**, a sign of life.
-# Slurm's controller gives up after 300 silent seconds by default. A shorter wait finds dead nodes sooner, but also declares slow ones dead.
+# By default, Slurm declares a node down after 300 s without an answer. A shorter wait finds dead nodes sooner, but also declares slow ones dead.
 #
 # To remember: **ask each rank what it did last, and ask who came last in each step. Equal stacks hide the culprit.**
 #
@@ -399,7 +395,7 @@ sbatch -n 64 --time=1:00:00 --requeue --open-mode=append --signal=B:USR1@60 --wr
 """
 
 # %% [markdown]
-# At least 60 seconds before the time limit, Slurm signals the job's shell, which runs `stop`. Open MPI's `mpiexec` passes the signal to the ranks: they agree, save and end (allow for a step and a save). The signal interrupts the first `wait`; the second waits for `mpiexec`. Then `scontrol requeue` puts the job back into the queue.
+# At least 60 seconds before the time limit, Slurm signals the job's shell, which runs `stop`. Open MPI's `mpiexec` passes the signal to the ranks: they agree, save and end (60 s must suffice for a step and a save). The signal interrupts the first `wait`; the second waits for `mpiexec`. Then `scontrol requeue` puts the job back into the queue.
 # (FOLDER must be on a shared file system. For `torchrun`, SIGTERM and preemption, see [Slurm](../docs/several-machines/slurm.md#before-the-time-limit).)
 #
 # A failure gives no warning, so how often should you save? Meta trained Llama 3 on 2,048 nodes with eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**). That is one every
@@ -444,11 +440,11 @@ for save, restart in ((60, 600), (60, 60), (6, 600)):
 # %% tags=["exercise: 15.q3"]
 
 # %% [markdown]
-# How can a save be short? An **asynchronous** save only waits for a copy of the state in the CPU's memory, which is written to the disk while the training goes on.
+# How can a save be short? An **asynchronous** save returns when the CPU's memory has a copy of the state. The copy is written to the disk while the training goes on.
 # PyTorch's `torch.distributed.checkpoint` can do that. (On GPUs, its process group needs two backends: `cpu:gloo,cuda:nccl`.) It can also load a checkpoint on more or fewer ranks than
 # wrote it: **resharding**.
 #
-# Four ranks save 12 numbers, three per rank, and set them to zero at once. Then two ranks
+# Four ranks save 12 numbers, three per rank, and immediately set them to zero. Then two ranks
 # load the files. **Vote:** what do they find? (a) The numbers. (b) Zeros. (c) Some of both.
 
 # %%
@@ -495,13 +491,13 @@ print(*sorted(said.splitlines()), sep="\n")
 # | | `torch.distributed.checkpoint` | ours |
 # |---|---|---|
 # | writes while training goes on | yes | no |
-# | killed while saving | keeps the old checkpoint if each save has its own folder; load the newest with `.metadata` | keeps the old checkpoint |
+# | killed while saving | keeps the old checkpoint if each save has its own folder; load the newest that has `.metadata` | keeps the old checkpoint |
 # | a byte damaged on the disk | not noticed | noticed by its SHA-256 |
 #
 # How can a restart be short? Test each node before the start, keep spare nodes in the job (with `sbatch --no-kill`), and restart the ranks instead of the job. When one rank fails, `torchrun --max-restarts 3` starts all of them again, and the program loads its last
 # checkpoint. With `--nnodes=2:4`, even the number of nodes may change: the training is **elastic**. (If each rank takes a fixed number of samples, the global batch changes, too.)
 #
-# What survives the loss of a rank without a restart? Not our training: each step needs all ranks. (PyTorch's `torchft` trains on without the lost replica.) Supervisors, parameter servers and data loaders use **remote procedure calls** (RPC). A call runs a function on another rank. It takes two messages, request and result:
+# What survives the loss of a rank without a restart? Not our training: each step needs all ranks. (PyTorch's `torchft` trains on without the lost replica.) Supervisors, parameter servers and some data loaders use **remote procedure calls** (RPC). A call runs a function on another rank. It takes two messages, request and result:
 
 # %%
 # %%px

@@ -33,7 +33,7 @@ TERMS = (
     ),
     Term(
         "atomic save",
-        "A save after which a reader finds all old bytes or all new ones, whenever it is interrupted: write "
+        "A save that leaves all old bytes or all new ones, whenever it is interrupted: write "
         "to another file, flush, fsync, rename.",
         forms="",
     ),
@@ -41,7 +41,7 @@ TERMS = (
     Term(
         "mean time between failures",
         "MTBF: how long a machine works between two failures, on average. If nodes fail independently, and "
-        "one failure stops all n, it is an n-th of one node's.",
+        "one failure stops all n, it is that of one node, divided by n.",
         forms=r"mean time between failures|MTBF",
     ),
     Term(

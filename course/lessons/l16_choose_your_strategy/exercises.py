@@ -50,10 +50,10 @@ def _check_step(answer: SimpleNamespace, comm: Any, case: Case) -> None:
         "nothing hides yet. What do the data ranks' messages travel behind?": busy + data + tensor,
         "the tensor ranks' messages hide, too. Can the next product run before its input is there?": busy
         + max(0, data + tensor - cover),
-        "the messages are shorter than what they hide behind, and now the step is shorter than its parts. "
+        "the messages are shorter than what they hide behind, and now the step is shorter than without any. "
         "What is left of a message that hides altogether?": busy + data - cover + tensor,
-        "no message is exposed. On this link the messages take longer than `cover`, so a part must be. Here "
-        "all are gone.": busy + tensor,
+        "no message is exposed. On this link the messages take longer than `cover`, so a part is exposed. "
+        "In your step, all are gone.": busy + tensor,
         "that is the longer of the two, and computing is counted already.": busy + max(data, cover) + tensor,
         "that is the computing that no message uses, and computing is counted already. What is left of "
         "the messages?": busy + max(0, cover - data) + tensor,
@@ -83,7 +83,7 @@ def step(
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # ZeRO-3 sends during all computing; others in the last micro-batch's backward, 2/3 of its time
-    # (ZeRO-1: half of their bytes in the next forward)
+    # (ZeRO-1 sends half of its bytes in the next forward; we count them here, too)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed
@@ -126,7 +126,7 @@ HIDE = Exercise(
     sizes=(3,),
     save="16_plan.py",
     wrong=(
-        WrongAnswer(_exposed("data_messages - cover"), "shorter than its parts"),
+        WrongAnswer(_exposed("data_messages - cover"), "shorter than without any"),
         WrongAnswer(_exposed("0"), "are gone"),
         WrongAnswer(_exposed("data_messages"), "nothing hides yet"),
         WrongAnswer(_exposed("max(0, cover - data_messages)"), "that no message uses"),
@@ -167,7 +167,7 @@ TWO_NODES = Question(
         Option(
             "ZeRO-3 over all GPUs",
             reply="This plan keeps 7 GB less per GPU, but the other two fit already. In return, two gathers "
-            "and a scatter cross the slow link for every micro-batch, and to fit, it needs at least four. If "
+            "and a scatter cross the slow link per micro-batch, and it fits only with four or more. If "
             "one network card per node sends, each micro-batch sends for 13 s. If all eight send, it is "
             "1.6 s. Then four micro-batches send for 6.5 s, and compute for 6.7 s: too close to trust.",
             belief="most-saving-is-best",

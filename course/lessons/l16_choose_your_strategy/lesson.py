@@ -1,8 +1,8 @@
 # ---
 # title: Choose your strategy
-# goal: Choose a plan for a machine, with a short program.
+# goal: Choose a plan for a machine.
 # able:
-#   - compute what a plan needs on each GPU
+#   - compute what a plan needs
 #   - say which messages hide
 #   - choose and defend a plan
 # more:
@@ -20,23 +20,23 @@
 #   - ask: >-
 #       A Transformer block has two halves, each cut like lesson 09's MLP. How many all-reduces does it need per step?
 #     answer: >-
-#       Four: each half needs one forward and one backward. Each all-reduce sums one vector per token.
+#       Four per micro-batch: each half needs one in forward and one in backward. Each sums one vector per token.
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# Eight GPUs train a Transformer of 7 billion parameters. In a **plan**, *data ranks* divide the batch, *stages* divide the list of blocks, and *tensor ranks* divide each block. Which plans fit, and which is fastest?
+# Eight GPUs train a Transformer of 7 billion parameters. In a **plan**, *data ranks* divide the batch, *stages* divide the list of blocks, and *tensor ranks* divide each block. Which plans fit? Which is fastest?
 
 # %%
 # %%px --save 16_plan.py
-"""What a plan needs on each GPU, and how long a step takes."""
+"""Memory per GPU and step time of a plan."""
 
 from mpi4py import MPI
 
 rank = MPI.COMM_WORLD.rank
 job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # seq: tokens per sequence
-# what we can use of an A100's 80 GB and 312 Tflop/s, and of NVLink's 300 GB/s
+# the usable part of an A100's 80 GB, 312 Tflop/s and 300 GB/s (NVLink)
 node = {"gpus": 8, "capacity": 72e9, "rate": 218e12, "link": 235e9}
 plans = {"data": {"data": 8}}  # an eighth of the batch per GPU
 plans["ZeRO-3"] = {"data": 8, "zero": 3}  # an eighth of the batch and of the model states
@@ -44,13 +44,13 @@ plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %% [markdown]
-# A GPU holds model states, 16 bytes per parameter, and the activations that backward needs: per token, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 and keep the other four in full.
+# A GPU holds model states and activations: for backward, a block keeps per token about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 and keep four in full.
 
 
 # %%
 # %%px --save 16_plan.py
 def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
-    """Return a dict of bytes on a GPU of the first stage. `zero` is the ZeRO stage: 0, 1 or 3."""
+    """Return a dict of bytes on a GPU of the first stage. `zero` is 0, 1 or 3."""
     mine = params / pipeline / tensor
     weights = 2 * mine / (data if zero == 3 else 1)
     gradients = weights
@@ -65,7 +65,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 
 
 # %% [markdown] tags=["subslide"]
-# With one micro-batch, no plan fits into 72 GB. So we take eight. **Vote:** in which plan do the activations *not* shrink? (a) ZeRO-3, (b) pipeline, (c) tensor.
+# With one micro-batch, no plan fits into 72 GB. We take eight. **Vote:** in which plan do the activations *not* shrink? (a) ZeRO-3, (b) pipeline, (c) tensor.
 
 # %%
 # %%px
@@ -78,14 +78,14 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). ZeRO-3 and tensor ranks finish each micro-batch before starting the next. Before the first gradient returns, a pipeline's first stage has started all eight, and keeps their activations. With 64 smaller micro-batches, it still keeps eight, and the plan fits. *Data* is out: its states alone are too large.
+# (b). ZeRO-3 and tensor ranks finish each micro-batch before the next. A pipeline's first stage starts eight before the first gradient returns, and keeps their activations. With 64 smaller micro-batches, it still keeps eight, and the plan fits. *Data*'s states never fit.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# A message costs time only if a GPU waits for it. While layer 9's gradients travel, a data rank computes layer 8's: the message **hides** behind computing. ZeRO-3's messages also hide if ranks gather the next layer's weights early (**prefetch**). Lesson 09's tensor ranks must wait: their next product needs the sum.
+# While layer 9's gradients travel, a data rank computes layer 8's: the message **hides** behind computing. ZeRO-3's messages also hide if ranks gather the next layer's weights early (**prefetch**). Lesson 09's tensor ranks must wait: their next product needs the sum.
 
 # %% tags=["exercise: 16.7"]
 
@@ -101,15 +101,15 @@ if __name__ == "__main__" and rank == 0:
         print(f"{name:9}{part['total']:5.2f} s, MFU {mfu:.0%}")
 
 # %% [markdown] tags=["subslide"]
-# **Model flop utilization** (MFU) is the model's flop per second and GPU, without recomputing, over the peak, 312 Tflop/s. **Vote:** the benchmark FlagPerf measured a 7B model with ZeRO-2 on eight A100s. Its MFU? (a) 80 %, (b) 60 %, (c) 30 %.
+# **Model flop utilization** (MFU) divides the model's flop per second (without recomputing) by the GPUs' peak, 312 Tflop/s each. **Vote:** the benchmark FlagPerf measured a 7B model on eight A100s. Its MFU? (a) 80 %, (b) 60 %, (c) 30 %.
 #
 # <details><summary>Open after the vote</summary>
 #
-# (b): about 60 %. Our 70 % is the `rate` we assumed. Real steps also compute norms and the update.
+# (b). Our 70 % only repeats the `rate` we assumed.
 #
 # </details>
 #
-# Tensor ranks wait 1.0 s. ZeRO-3's messages take 1.2 s, and all hide. A model with ten times the parameters sends ten times the bytes. Suppose that it fits. **Vote:** how much hides? (a) All, (b) a part, (c) nothing.
+# ZeRO-3's messages all hide. A model with ten times the parameters sends ten times the bytes. Suppose it fits. **Vote:** how much hides? (a) All, (b) a part, (c) nothing.
 
 # %%
 # %%px
@@ -121,20 +121,20 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token*. The parameters cancel. Tokens remain:
+# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token*. The parameters cancel:
 #
 # **In a dense model (no experts) in 16 bits, data messages in a ring can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
-# On NVLink, that is 928 tokens, and our micro-batch has 2,048. (Latency is left out; 32-bit gradients need more tokens.)
+# On NVLink, that is 928 tokens; our micro-batch has 2,048. (Latency and 32-bit gradients raise the number.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Each customer orders 10,000 steps. `chat` is our job. `cards` has GPUs of 32 GB (28.8 usable), about half the rate, and a link of 10 GB/s, not 235. `genome` trains on four long sequences per step.
+# Each customer orders 10,000 steps. `chat` is our job. `cards` has 28.8 GB per GPU, about half the rate, and a link of 10 GB/s, not 235. `genome` trains on four long sequences per step.
 #
-# █ is computing, · idle; at T and D, GPUs wait for tensor and data messages. A plan that does not fit costs 100 hours.
+# █ is computing, · idle; T and D are exposed tensor and data messages. A plan that does not fit costs 100 hours.
 
 # %%
 # %%px
@@ -155,14 +155,14 @@ def hours(name, **plan):
 
 
 # %% [markdown]
-# A famous rule says: *keep tensor parallelism [inside a node](https://arxiv.org/abs/2104.04473)*. Each customer has one node, so we first bet on tensor for all. `chat` then pays for 12.2 hours.
+# A famous rule: *keep tensor parallelism [inside a node](https://arxiv.org/abs/2104.04473)*. So we first bet on tensor for all. `chat` then pays for 12.2 hours.
 
 # %%
 predict("Hours that cards pays with tensor parallelism?", None)
 
 # %%
 # %%px
-# mixed plans count: {"data": 2, "zero": 1, "tensor": 4}
+# a mixed plan: {"data": 2, "zero": 1, "tensor": 4}
 bets = {
     "chat": {"tensor": 8, "microbatches": 8},
     "cards": {"tensor": 8, "microbatches": 64},
@@ -181,11 +181,11 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # <details><summary>Open after your last try</summary>
 #
-# By our formulas, 36.1 hours are the least. The rule says where tensor ranks belong, not that they beat ZeRO.
+# By our formulas, 36.1 hours are the least. The rule says where tensor ranks belong, not when to use them.
 #
-# - `chat`: ZeRO-3, or ZeRO-1 if its gather hides behind the next forward.
+# - `chat`: ZeRO-3 or ZeRO-1.
 # - `cards`: pipeline 8, 64 micro-batches. To hide its messages, ZeRO-3 needs 11,500 tokens; memory allows 2,048 (without recomputing).
-# - `genome`: four sequences feed only four data ranks, so data 4 (ZeRO-1 or 3) × tensor 2. Two tensor ranks wait 0.07 s per step, eight 0.51 s.
+# - `genome`: data 4 (ZeRO-1 or 3) × tensor 2. Four sequences feed only four data ranks.
 #
 # </details>
 
@@ -194,15 +194,15 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | Rings leave the node. If each node's rings share eight network cards, 200 GB/s together, a micro-batch needs 1,090 tokens. |
+# | 64 GPUs | Rings leave the node. If a node's rings share 200 GB/s, a micro-batch needs 1,090 tokens. |
 # | 512 GPUs | 64 sequences feed only 64 data ranks. Raise the batch, if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) inside nodes. |
-# | 2,048 GPUs | Long rings have a long latency. Use ZeRO-3 inside one or a few nodes, and all-reduce gradients between these once per step (HSDP). |
+# | 2,048 GPUs | Long rings have a long latency. If states fit, use ZeRO-3 inside small groups of nodes, and all-reduce gradients between groups once per step (HSDP). |
 
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Count activations, above all on a pipeline's first stage.
+# - Count activations, above all in pipelines.
 # - In 16 bits, a dense model's data messages can hide if a micro-batch has more tokens than `rate` / slowest `link`.
 # - Compute all plans, then measure the best two.
 
@@ -211,7 +211,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # Your training fits on one GPU. On two nodes of eight, what do you try first: (a) ZeRO-3, (b) tensor and pipeline, (c) data parallelism?
 #
-# <details><summary>What to listen for</summary>(c). (a) and (b) save memory: you have enough. If gradients do not hide, first enlarge micro-batches.</details>
+# <details><summary>What to listen for</summary>(c): you need not save memory. If gradients do not hide, first enlarge micro-batches.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -223,7 +223,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # `cards` needed a pipeline, and `genome` a mixture. A fourth customer has `cards`' GPUs and link, and trains on *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
-# The next cell runs your `16_plan.py` for every way to divide eight GPUs, and shows for each the fastest form that fits. Choose 16,384 tokens, 1 sequence, 10 GB/s, and the GPU with 28.8 GB. A click on a total opens your lines that computed it.
+# The next cell runs your `16_plan.py` for every way to divide eight GPUs, and shows the fastest form of each that fits. Choose 16,384 tokens, 1 sequence, 10 GB/s, and the GPU with 28.8 GB. Click on a total to see your lines that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -236,7 +236,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # (c), by our formulas: pipeline 4 × tensor 2.
 #
 # - Eight tensor ranks do not fit: each keeps four of the 16 vectors in full. (With *sequence parallelism*, lesson 09, they fit, and win. For longer sequences, *context parallelism* also divides the tokens of attention.)
-# - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time. In the mixture, it idles 3/4. (DeepSpeed allows pipelines only without ZeRO-2 and 3.)
+# - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time. In the mixture, it idles 3/4. (The table also has pipelines with ZeRO-3; DeepSpeed refuses these.)
 #
 # Pipeline 2 × tensor 4 would be faster, and misses by 0.03 GB. Measure such a plan before you reject it.
 #
@@ -288,7 +288,7 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 #
 # </details>
 #
-# Now on others' machines. DLRover published four runs of Llama 2 (7 billion parameters) on eight A100s. Two of them differ only in one thing: tensor 2 instead of pipeline 2. For tensor 2, your program says 3 % less throughput. **Predict:** how many % less did DLRover measure?
+# Now on others' machines. DLRover published runs of Llama 2 (7 billion parameters) on eight A100s. Two of them differ in one thing: tensor 2 instead of pipeline 2. For tensor 2, your program says 3 % less throughput. **Predict:** how many % less did DLRover measure?
 
 # %%
 predict("How many % less did tensor 2 reach than pipeline 2?", None)
@@ -316,9 +316,9 @@ show(cluster["rows"][0], x="plan", y="throughput")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks all repeat the norms and residual sums, and their all-reduces are slower than 235 GB/s. Your program counts neither.
+# The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks all repeat the norms and residual sums, and their all-reduces are slower than 235 GB/s. Your program counts neither, nor that hidden messages slow computing.
 #
-# (DLRover recomputes, and does not say how long its sequences are; we took 2,048 tokens. FlagPerf ran two plans only 2 % apart. There, the planner below gets even their order wrong.)
+# (DLRover recomputes, and does not say how long its sequences are; we took 2,048 tokens. Two of FlagPerf's plans are only 2 % apart. The planner below gets their order wrong.)
 #
 # </details>
 #

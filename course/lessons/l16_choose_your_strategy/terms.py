@@ -10,7 +10,7 @@ TERMS = (
     ),
     Term(
         "exposed",
-        "Communication that computing does not hide, so the step takes longer by it.",
+        "Communication that computing does not hide. It makes the step longer.",
         forms="",
     ),
     Term(

@@ -2,7 +2,7 @@
 # title: Five dimensions at once
 # goal: Put idle ranks and empty memory to work.
 # able:
-#   - train two replicas on the same ranks, in opposite directions
+#   - sum the gradients of two replicas that run in opposite directions
 #   - count what each rank of a pipeline holds
 #   - judge a published speed-up
 # before: >-
@@ -12,11 +12,10 @@
 # ranks: 4
 # warm-up:
 #   - ask: Four stages, one micro-batch. How many ranks compute at the same time?
-#     answer: One. The others wait for activations, later for gradients.
+#     answer: One. The others wait.
 #   - ask: Why does a stage keep activations after it has sent its output?
 #     answer: >-
-#       Its backward needs them: layers' inputs for the weights' gradients, and ReLU's outputs and pooling's
-#       indices for the inputs' gradients.
+#       Its backward needs them: layers' inputs, ReLU's outputs and pooling's indices.
 #   - ask: "`comm.Split(color, key)`: which of the ranks with one color becomes rank 0?"
 #     answer: The one with the smallest key.
 # ---
@@ -25,9 +24,9 @@
 # ## 1 · One works, three wait
 #
 # One large image can fill a GPU with activations. Without recomputing, rank 0 must finish this image's backward
-# before it starts another: one stage works at a time. This is **layer parallelism** (*Basic* below).
+# before it starts another image: one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
-# Our network has four stages. Stage 0 sees 256 × 256 pixels and pools to 64 × 64.
+# Stage 0 of our network sees 256 × 256 pixels and pools to 64 × 64.
 
 
 # %%
@@ -70,9 +69,9 @@ pipelines = {"→": (comm, cut(comm.rank))}
 
 
 def run(order):
-    """Add up gradients; return the most that autograd kept on this rank, as a row to draw."""
+    """Add up gradients; return a row to draw: the activations' peak on this rank."""
     with SavedBytes(*(stage for _, stage in pipelines.values())) as counter:
-        for arrow, image in zip(order, images, strict=True):  # forward and backward, then the next image
+        for arrow, image in zip(order, images, strict=True):
             run_stage(*pipelines[arrow], [("F", 0), ("B", 0)], [image], cross_entropy, width=8 * 64 * 64)
     labels = {"rank": f"rank {comm.rank}", "order": order}
     return {"labels": labels, "value": counter.peak / 2**20, "unit": "MiB", "kind": "counted"}
@@ -108,7 +107,7 @@ predict("MASTER: how many MiB of activations on rank 0?", None)
 
 # %%
 # %%px
-mirror = comm.Split(0, -comm.rank)  # sorted by key: its rank 0 is our rank 3, and "next" is to the left
+mirror = comm.Split(0, -comm.rank)  # its rank 0 is our rank 3
 stage, opposite = cut(comm.rank), cut(mirror.rank)
 pipelines = {"→": (comm, stage), "←": (mirror, opposite)}
 master = run("→←→←")
@@ -127,7 +126,7 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each replica saw half of the images. Our loss sums over images, so we add both replicas' gradients of each stage. To check, each rank computes all gradients itself.
+# Our loss is the sum over all images, so we add both replicas' gradients of each stage. To check, each rank computes all gradients itself.
 
 
 # %%
@@ -164,7 +163,7 @@ print("equal:", np.allclose(ours, flat(whole[comm.rank])), np.allclose(theirs, f
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes, up to rounding, in every order. If each replica averaged its losses, images of the replica with fewer would weigh more.
+# Yes, up to rounding. If each replica averaged its losses, the replica with fewer images would count too much.
 #
 # </details>
 
@@ -193,7 +192,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 #
 # <details><summary>Open after the vote</summary>
 #
-# No. An image that saves 3 slots still takes 9: our speed-up stays below 12 / 9 = 1.33. Their runs must differ from our replay.
+# No. An image that saves 3 slots still takes 9: our speed-up stays below 12 / 9 = 1.33. Their runs cannot meet all our assumptions.
 #
 # </details>
 
@@ -210,12 +209,12 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
 # [ ]  two ranks share stage 0: each computes and keeps a tile, about half an image; both send to stage 1.
-#      Two micro-batches fit where one did.
+#      There, two micro-batches fit where one did.
 # ```
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program trains this plan twice, once without one sum, and compares weights with one process's.
+# A program trains this plan, first with all sums, then without one.
 
 # %%
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi"
@@ -223,16 +222,16 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): two tiles, two directions, two data-parallel groups. Without the sum between ranks 0–3 and 4–7, nothing hangs: only comparing weights shows the mistake.
+# (c): two tiles, two directions, two data-parallel groups. All ranks skip the sum between ranks 0–3 and 4–7, so none hangs: comparing weights shows the mistake.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - Where two micro-batches fit (try recomputing), 1F1B idles less than MASTER, and keeps model states once.
+# - With equal stages, if two micro-batches fit (three when recomputing), 1F1B is faster than MASTER and keeps model states once.
 # - Keep an image's tiles inside one machine if they fit: convolutions exchange halos.
-# - Batch norm would break equality (statistics differ between tiles and micro-batches, running statistics between replicas), as would dropout (masks differ).
+# - Batch norm and dropout would break equality: statistics and masks differ between tiles, micro-batches and replicas.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -247,7 +246,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # An image needs 60 GB of activations; model states take 12 GB. Which gives most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos, or layers too small to tile, take long: it needs about 7.5 + 12 GB per GPU, and all compute at once. (a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (c) idles for 3/(m + 3) with m images and equal stages, if each first-stage GPU has room for four images.</details>
+# <details><summary>What to listen for</summary>(b), unless halos or untiled layers take long: it needs about 7.5 + 12 GB per GPU, and all compute at once. (a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (c) idles 3/(m + 3) of the time with m images per update and equal stages, if first-stage GPUs have room for four tiles.</details>
 
 # %% [markdown]
 # ## References

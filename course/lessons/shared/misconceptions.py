@@ -44,7 +44,6 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "reduce-fills-every-rank": "Reduce leaves the result on every rank",
         "traffic-grows-with-n": "what a rank sends in an all-reduce grows with the number of ranks",
         "traffic-is-shared-out": "the more ranks share an all-reduce, the less each of them sends",
-        "sum-of-those-who-call": "a collective is over the ranks that have called it",
         "others-stay-as-they-were": "a rank that gets no result of a reduce keeps its numbers",
         "fewest-bytes-wins": "the algorithm that sends the fewest bytes is the fastest at every size",
         "placement-does-not-matter": "it makes no difference which ranks share a node",
