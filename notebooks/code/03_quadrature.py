@@ -30,7 +30,7 @@ def pi(team, strips):
 
 
 # %%
-pair = comm.Split(comm.rank < 2)  # the other ranks: another team
+pair = MPI.Intracomm(comm).Split(comm.rank < 2)  # the other ranks: another team
 
 
 def time_job(team, strips):

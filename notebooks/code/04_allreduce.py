@@ -71,9 +71,9 @@ if __name__ == "__main__":
 
 
 # %%
-alpha, bandwidth, nbytes = 10e-3, 5e6, 100e6  # s, bytes/s, bytes
+alpha, bandwidth = 10e-3, 5e6  # s, bytes/s
 if __name__ == "__main__" and comm.rank == 0:
-    for n in 2, 64, 2048:
-        for way, (messages, arrays) in zip(["ring", "doubling"], counts(n)):
-            one, many = (calls * messages * alpha + arrays * nbytes / bandwidth for calls in (1, 100))
-            print(f"{n:4} {way:8} one call {one:5.4g} s, 100 calls {many:4.4g} s")
+    for n in 4, 8, 64, 2048:
+        (ring_messages, ring_arrays), (messages, arrays) = counts(n)
+        crossover = bandwidth * alpha * (ring_messages - messages) / (arrays - ring_arrays)
+        print(f"{n:4} ranks: crossover at {crossover / 1e6:6.2f} MB")

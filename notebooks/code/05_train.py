@@ -33,7 +33,7 @@ def network(seed=0):
     hidden = nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh()
     model = nn.Sequential(*hidden, nn.Linear(128, 10))
     for weights in model.parameters():
-        weights.data *= 3  # so 8 epochs suffice
+        weights.data *= 3  # learns faster
     return model
 
 

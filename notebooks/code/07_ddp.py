@@ -74,7 +74,7 @@ def main(batch_size, lr, epochs):
     model = network()
     train(model, TensorDataset(images, labels), batch_size, epochs, lr)
     if rank == 0:
-        outputs = model.eval()(new_images).detach()  # not the replica: its forward may involve all ranks
+        outputs = model.eval()(new_images).detach()  # a replica's forward may wait for all ranks
         loss = F.cross_entropy(outputs, new_labels)
         right = (outputs.argmax(1) == new_labels).double().mean()
         print(f"ranks: {size}, images per step: {batch_size}, loss {loss:.6f}, {right:.1%} right")

@@ -42,8 +42,8 @@ def _check_fit(answer: SimpleNamespace, comm: Any, ranks: int) -> None:
                 "this is the overhead a. Which of the two is returned first?": a,
             },
             "a": {
-                "the time of the smallest job has its strips in it, too.": seconds[small],
-                f"you took off the time of {small:,} strips; a rank has fewer.": seconds[small] - b * small,
+                "the time of the smallest job includes its strips.": seconds[small],
+                f"you subtracted the time of {small:,} strips; a rank has fewer.": seconds[small] - b * small,
                 "a is what is left without the strips' time, so it is positive.": -a,
             },
         }[name]
@@ -91,13 +91,13 @@ FIT = Exercise(
         WrongAnswer(changed(_FIT, (" * ranks", " / ranks")), "you divided it by p once more"),
         WrongAnswer(changed(_FIT, (_B, "seconds[large] / large * ranks")), "b has a part of a in it"),
         WrongAnswer(changed(_FIT, ("/ (large - small)", "/ large")), "differ by large - small strips"),
-        WrongAnswer(changed(_FIT, (_A, "seconds[small]")), "has its strips in it, too"),
-        WrongAnswer(changed(_FIT, (" / ranks", "")), "you took off the time of 2,000 strips"),
+        WrongAnswer(changed(_FIT, (_A, "seconds[small]")), "includes its strips"),
+        WrongAnswer(changed(_FIT, (" / ranks", "")), "you subtracted the time of 2,000 strips"),
         WrongAnswer(changed(_FIT, ("return a, b", "return b, a")), "Which of the two is returned first?"),
         WrongAnswer(changed(_FIT, (_A, "b * small / ranks - seconds[small]")), "so it is positive"),
         WrongAnswer(changed(_FIT, ("return a, b", "return a")), "expected a and b"),
     ),
-    why="two points always fit a line. How could you find out whether the jobs between them lie on it?",
+    why="any two points lie on a line. How could you find out whether the jobs between them lie on it?",
 )
 
 # -------------------------------------------------------------------- 03.2 rank 0 alone knows how many
@@ -113,7 +113,7 @@ def _check_from_root(answer: SimpleNamespace, comm: Any, strips: int) -> None:
     if abs(got - whole) < 1e-9:
         return
     expect(got != 0, "got 0: nothing was added up.")
-    expect(abs(got - own) > 1e-9 or comm.size == 1, "got its own part; where do the others come in?")
+    expect(abs(got - own) > 1e-9 or comm.size == 1, "got rank 0's part alone; which call adds the others?")
     raise Wrong(f"got {got:.10f}, expected {whole:.10f}.")
 
 
@@ -175,7 +175,7 @@ def _check_terms_from(answer: SimpleNamespace, comm: Any, first: int) -> None:
     found = {
         "got the sum of rank 0's terms alone.": sum(terms[0::size]),
         f"got {size} times the sum: every rank adds up all terms.": size * expected,
-        f"got {got:.4g}, expected {expected:.4g}: in how many bits is 2k + 1?": _in_32_bits(first, count),
+        f"got {got:.4g}, expected {expected:.4g}: how many bits hold 2k + 1?": _in_32_bits(first, count),
         f"got {got:.4g}, expected {expected:.4g}: a float of 32 bits keeps about seven digits of k.": (
             _in_floats(first, count)
         ),
@@ -219,8 +219,8 @@ TERMS_FROM = Exercise(
     stub=changed(_TERMS, ("int64", "i")),
     hints=(
         "It is right for a small `first`, wrong for a large one. Which numbers in the formula grow?",
-        "term k is ±4 / (2k + 1). 32 bits hold whole numbers up to 2,147,483,647. Does every number in the "
-        "formula fit when k does?",
+        "term k is ±4 / (2k + 1). A signed 32-bit integer holds at most 2,147,483,647. Does every "
+        "number in the formula fit when k does?",
         'k = np.arange(…, …, comm.size, dtype="…")',
     ),
     solution=_TERMS,
@@ -229,7 +229,7 @@ TERMS_FROM = Exercise(
     describe=lambda first: f"the terms from {first:,} on",
     sizes=(2, 3, 4, 1),
     wrong=(
-        WrongAnswer(changed(_TERMS, ('dtype="int64"', "dtype=np.int32")), "in how many bits is 2k + 1?"),
+        WrongAnswer(changed(_TERMS, ('dtype="int64"', "dtype=np.int32")), "how many bits hold 2k + 1?"),
         WrongAnswer(
             changed(_TERMS, ('dtype="int64"', 'dtype="i"'), ("2 * k", "2.0 * k")), "raised OverflowError"
         ),
@@ -288,7 +288,7 @@ LAST_DIGITS = Question(
             "a bug, because correct sums agree in every digit",
             reply="That would make the four sums above wrong. But they differ only from "
             "about the 15th digit on. A bug is likely for a different reason: the 4th digit is far from the "
-            "last ones.",
+            "15th.",
             belief="other-digits-are-a-bug",
         ),
         Option(

@@ -5,7 +5,7 @@
 #   - fit a line to a program's times, and predict from it when more ranks pay
 #   - tell strong scaling from weak scaling
 # more:
-#   - start workers from a running program, and find bugs of big jobs
+#   - start workers from a running program, and find bugs that only large jobs show
 #   - say which digits of a parallel result to compare, and when
 # before: >-
 #   {01}, {02}
@@ -23,8 +23,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Would a second rank help?
 #
-# Your job takes too long. We try a second rank on **quadrature**: computing an area. The area under 4/(1 + x²) from 0 to 1 is 4 arctan(1) = π.
-# The **midpoint rule** cuts it into N strips of width h. Each strip is a rectangle, as high as the curve above its middle.
+# Your job takes too long. Our example is **quadrature**: computing an area. The area under 4/(1 + x²) from 0 to 1 is 4 arctan(1) = π.
+# The **midpoint rule** cuts this area into N strips of width h. Each strip is a rectangle, as high as the curve above its middle.
 
 # %%
 # %%px --save 03_quadrature.py
@@ -65,12 +65,12 @@ print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 predict("10 strips: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Ranks 0 and 1 each do every job alone, then share it as a `pair`. With `MPI.MAX`,
+# Ranks 0 and 1 each do all jobs alone, then share them as a `pair`. (The notebook records all MPI calls, but not those of a plain `Intracomm`.) With `MPI.MAX`,
 # `allreduce` returns the slowest rank's time:
 
 # %%
 # %%px --save 03_quadrature.py
-pair = comm.Split(comm.rank < 2)  # the other ranks: another team
+pair = MPI.Intracomm(comm).Split(comm.rank < 2)  # the other ranks: another team
 
 
 def time_job(team, strips):
@@ -82,7 +82,7 @@ def time_job(team, strips):
 
 
 # %% [markdown]
-# Other programs can only slow a run down, so we keep the fastest run. On a cluster, some rank is always late: report the median. (Ranks 2 and 3 leave the cores to the pair.)
+# Other programs can only slow a run down, so we keep the fastest run. On many ranks, one is usually late: report the median. (Ranks 2 and 3 run once, to free the cores.)
 
 
 # %%
@@ -108,7 +108,7 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two ranks are *slower*: adding up their parts takes longer than computing five strips. With 10,000
+# Two ranks are *slower*: adding up their parts takes longer than five strips. With 10,000
 # strips, they are nearly twice as fast, if each has a core.
 #
 # </details>
@@ -116,14 +116,12 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown] tags=["slide"]
 # ## 2 · One line for every job
 #
-# At the **break-even point**, one and two ranks take equally long. How many strips is that?
+# At how many strips do one and two ranks take equally long, the **break-even point**?
 #
 # Each of p ranks computes N/p strips, in time *b* per strip. Everything else, such as `allreduce`, is **overhead**. Its time *a* depends on p,
-# but not on N. If each rank has a core, the job takes
+# but not on N. If each rank has a core, the time is a straight line for each p:
 #
 # ***t* = *a* + *b*·N/p**
-#
-# For a fixed p, this is a straight line.
 
 # %% tags=["exercise: 03.4"]
 
@@ -131,7 +129,7 @@ draw_times({"one rank": one, "two ranks": two})
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
 # %% [markdown] tags=["subslide"]
-# We fit a line for each p:
+# We fit both lines:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
@@ -142,14 +140,14 @@ if __name__ == "__main__" and comm.rank == 0:
     print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
 
 # %% [markdown] tags=["subslide"]
-# The second rank *saves* half of the strips' time: *b*·N/2. It *costs* more overhead: *a*₂ − *a*₁.
+# The second rank *saves* half the strips' time: *b*·N/2. It *adds* overhead: *a*₂ − *a*₁.
 # **Predict:**
 
 # %%
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We compute it, then measure sixteen jobs around it:
+# We compute it, then measure sixteen jobs, 1/8 of it apart:
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -171,32 +169,47 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# If each rank had a core, the measured curves cross about where the lines do, although
-# `fit` saw only 10 and 10,000 strips.
+# With a core per rank, the measured curves cross about where the lines do, although
+# `fit` used only 10 and 10,000 strips.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# Your saved program measures the same jobs. **Predict** its break-even point.
+# NumPy takes far less time per strip. **Vote:** is one rank now faster up to (a) fewer
+# strips, (b) as many, (c) more?
 
-# %% tags=["nbval-ignore-output"]
-# !mpiexec -n 2 python code/03_quadrature.py
 
 # %%
-print(f"{2 * (4.8 - 2.5) / 0.0933:.0f} strips")  # put your program's a₂, a₁ and b here (µs)
+# %%px
+import numpy as np
+
+
+def numpy_pi(team, strips):
+    x = (np.arange(team.rank, strips, team.size) + 0.5) / strips
+    return team.allreduce(float((4 / (1 + x * x)).sum()) / strips)
+
+
+loop_pi, pi = pi, numpy_pi  # `time_job` calls pi
+quick_one, quick_two = fastest(MPI.COMM_SELF, (10, 10_000)), fastest(pair, (10, 10_000))
+pi = loop_pi
+
+# %% tags=["nbval-ignore-output"]
+(quick_a, quick_b), (quick_a_two, _) = fit(cluster["quick_one"][0], 1), fit(cluster["quick_two"][0], 2)
+print(f"b = {1e9 * quick_b:.1f} ns, break-even at {2 * (quick_a_two - quick_a) / quick_b:,.0f} strips")
+# !mpiexec -n 2 python code/03_quadrature.py  # the loop, outside the notebook
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# It falls: *a*₂ shrinks, *b* stays. The notebook takes time to record the pair's MPI calls; your program records nothing.
+# (c). *b* fell, the added overhead did not. So the faster a rank computes, the larger its job must be.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What are more ranks for?
 #
-# **Strong scaling** is the same job sooner: p grows, N stays. In **weak scaling**, N grows with p.
-# **Predict** from the notebook's *a* and *b*:
+# In **strong scaling**, p grows for the same job: N stays. In **weak scaling**, N grows with p.
+# **Predict** from the loop's *a* and *b*:
 
 # %%
 predict("40,000 strips on two ranks: how many times as long as 20,000 on one?", None)
@@ -214,17 +227,17 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each rank computes as many strips as one alone. The added overhead is much of the short job's time, but under 1 % of the long job's. (The rest is noise or slower cores.)
+# Each computes as many strips as one rank alone. The added overhead is much of the short job's time, but under 1 % of the long job's. (The rest is noise or a slower core.)
 #
 # </details>
 #
-# Now strong scaling. On one rank, all strips take 1,000 s. The overhead is 1 s for any p. **Predict:**
+# Now strong scaling. Suppose all strips take 1,000 s on one rank, and the overhead is 1 s for any p. **Predict:**
 
 # %%
 predict("How many times as fast as one rank are 1,024 ranks?", None)
 
 # %% [markdown]
-# The **efficiency** is the speed-up divided by p:
+# The **efficiency** is this speed-up divided by p:
 
 # %%
 times = {p: 1 + 1_000 / p for p in (1, 4, 16, 64, 256, 1_024)}
@@ -234,7 +247,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each of 1,024 ranks computes for just under a second, so half of its time is overhead.
+# Each rank computes for just under a second: half of its time is overhead.
 #
 # </details>
 
@@ -243,24 +256,24 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | 1,024 ranks add up *one number* in log₂ p = 10 steps (recursive doubling, lesson 04). For large gradients, bandwidth decides. Communication hidden behind computing (lesson 06) does not count |
+# | *a* | Grows with p: *one number* takes log₂ p steps, 10 for 1,024 ranks (recursive doubling, lesson 04). For large gradients, bandwidth decides. Communication hidden behind computing (lesson 06) adds nothing |
 # | *b* | Rises if many ranks read a node's memory at once, messages slow the computing, or a GPU has too few images to stay busy |
 # | training | With one rank and the full model per GPU, N counts the images per step. Weak scaling keeps the images *per GPU*, so the batch grows (lesson 05) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - p ranks, each with a core, are faster than one if they save more time, *b*·N·(1 − 1/p), than their overhead adds.
+# - p ranks, each with a core, are faster than one if the time saved, *b*·N·(1 − 1/p), exceeds the added overhead.
 # - Strong scaling: the same job sooner, but *t* never falls below *a*.
-# - Weak scaling: a larger job. *t* grows only as *a* does, if *b* stays.
+# - Weak scaling: a larger job. If *b* stays, *t* grows only as *a* does.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs. You need it in a minute, so you want 480. What do you ask
-# first? (a) Which network? (b) Did the job grow? (c) How fast is a GPU?
+# first? (a) Which network? (b) Did its job grow? (c) How fast is a GPU?
 #
-# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU kept plenty to do. Yours stays the same, so
+# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours, with its batch, stays the same, so
 # 480 GPUs take a minute only without any overhead. If *a* is a minute, no number is enough.</details>
 
 # %% [markdown]
@@ -275,7 +288,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 
 # %% [markdown]
 # In this question, *a* stays. Does it in practice? With a ring all-reduce (lesson 04), the time for the bytes approaches a constant as p grows, but
-# the number of steps grows with p. (In a tree, it grows with log p.) Between nodes, bytes and messages cost more.
+# the number of steps grows with p. (In a tree, only with log p.) Between nodes, each byte and each message takes longer.
 #
 # What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even point moves to a job ten times as large. So faster
 # GPUs need larger jobs before another GPU pays.
@@ -283,7 +296,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown]
 # ### Who can be a rank?
 #
-# So far, all ranks knew the number of strips, because it is written in the program. Now suppose it is in a file, and only rank 0 has read the
+# So far, all ranks knew the number of strips, because it was written in the program. Now suppose it is in a file, and only rank 0 has read the
 # file. If all ranks run already, one call is enough: `Bcast` (lesson 04) copies an array from one rank, the root, to all
 # ranks.
 
@@ -294,7 +307,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # workers communicate through an **intercommunicator**: a communicator that connects two groups of ranks, here the parent and the workers. Each group counts its
 # own ranks from 0.
 #
-# So there are two ranks 0, and `Bcast` (lesson 04) and `Reduce` must know which of them is the root. The root is the parent. It says so with `root=MPI.ROOT`. The
+# So there are two ranks 0, and `Bcast` (lesson 04) and `Reduce` must know which of them is the root. The root is the parent, which passes `root=MPI.ROOT`. The
 # workers pass `root=0`, which means rank 0 of the *other* group. At the end, `Disconnect` waits until all messages have arrived, and then separates
 # the two groups.
 #
@@ -363,12 +376,12 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With a thousand strips, two workers lose by far. Before they add up anything, they must start Python, import NumPy and connect to the parent. All of this is
+# With a thousand strips, two workers are far slower. Before they add up anything, they must start Python, import NumPy and connect to the parent. All of this is
 # overhead, so *a* is much larger than for ranks that run already.
 #
 # With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if each has a core, and the
-# parent its own. Why does the parent need a core, when it only waits? Open MPI polls: it checks again and again whether a message has come.
-# On two cores, three busy processes share what two could use, so two workers gain less, or even lose.
+# parent has one, too. Why does the parent need a core when it only waits? Open MPI polls: it checks again and again whether a message has come.
+# On two cores, three busy processes share the time of two cores, so the workers gain less, or even lose.
 #
 # </details>
 #
@@ -446,8 +459,8 @@ print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), s
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Four different sums, and none of them is a bug. A computer rounds after every addition. With more ranks, the same strips are added in a different
-# order, so the rounding differs. (On GPUs, even two equal runs can differ.) The differences are small: the four sums share 14 digits, and the midpoint rule itself is further off. So when
+# Four different sums, and no bug. A computer rounds after every addition. With more ranks, the same strips are added in a different
+# order, so the rounding differs. (On GPUs, even two equal runs can differ.) The differences are small: the four sums share 14 digits, and the midpoint rule's own error is larger. So when
 # you compare the results of different numbers of ranks, use a tolerance, not `==`.
 #
 # </details>
@@ -504,9 +517,9 @@ for dtype in (torch.float32, torch.float64):
 # 10⁻² leaves about two.) Later, the two losses may come closer again: nothing is broken, and both networks learn. In float64, the differences start
 # so much smaller that about ten digits still agree.
 #
-# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps (in parallel: their mean over ranks),
+# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps (in parallel: the mean over the samples of all ranks),
 # in float64, with a small model that has no dropout and no batch norm. Give both programs the same first weights and the same samples per step, and let the parallel one split
-# them into equal parts. Then a difference in the first ten digits is almost surely a bug. Do not stop after step 1, because its loss is computed
+# them into equal parts. Use plain SGD: Adam hides a wrong factor in the gradients. Then a difference in the first ten digits is almost surely a bug. Do not stop after step 1, because its loss is computed
 # before the first update.
 #
 # </details>
@@ -518,6 +531,6 @@ for dtype in (torch.float32, torch.float64):
 #   DeepSpeed](https://opendatascience.com/large-scale-deep-learning-using-the-high-performance-computing-libraries-openmpi-and-deepspeed/), ODSC, 2022: parent and worker. The article prints `argos=` where
 #   `args=` belongs.
 # - L. Dalcin and others, [MPI for Python: dynamic process management](https://mpi4py.readthedocs.io/en/stable/tutorial.html#dynamic-process-management).
-# - G. Amdahl, [Validity of the single processor approach](https://doi.org/10.1145/1465482.1465560), 1967: strong scaling. J. Gustafson, [Reevaluating Amdahl's
+# - G. Amdahl, [Validity of the single processor approach](https://doi.org/10.1145/1465482.1465560), 1967: the limit of strong scaling. J. Gustafson, [Reevaluating Amdahl's
 #   law](https://doi.org/10.1145/42411.42415), 1988: people with more processors run larger jobs.
 # - D. Goldberg, [What every computer scientist should know about floating-point arithmetic](https://doi.org/10.1145/103162.103163), 1991.

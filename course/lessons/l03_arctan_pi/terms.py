@@ -10,7 +10,7 @@ TERMS = (
     ),
     Term(
         "strong scaling",
-        "How the time of the same job changes with more ranks; ideally n ranks take 1/n of it.",
+        "How the time of the same job changes with more ranks; ideally n ranks take 1/n of the time.",
     ),
     Term(
         "weak scaling",

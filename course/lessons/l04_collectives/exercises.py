@@ -223,7 +223,7 @@ def counts(n):
         "send each time?",
         "ring       4 ranks: 3 + 3 messages of ¼      8 ranks: 7 + 7 messages of …\n"
         "doubling   4 ranks: partners 1, 2 away       8 ranks: partners 1, 2, … away",
-        "return (2 * (…), 2 * (…) / n), (np.log2(…), …)",
+        "return (2 * (…), 2 * (…) / n), (n.bit_length() - …, …)",
     ),
     solution=_COUNTS,
     check=_check_counts,
@@ -259,7 +259,7 @@ def counts(n):
         ),
         WrongAnswer("def counts(n):\n    return 2 * (n - 1), n.bit_length() - 1\n", "something other than"),
     ),
-    why="a rank sends less than two arrays in the ring, on however many ranks. What grows instead?",
+    why="in the ring, a rank sends fewer than two arrays, however large n is. What grows instead?",
 )
 
 # -------------------------------------------------------------------- questions

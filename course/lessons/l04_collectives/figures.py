@@ -31,7 +31,7 @@ def film(films: Sequence[Mapping[str, Sequence[Sequence[int]]]], title: str) -> 
             spare.axis("off")
         place += ACROSS * lines[name]
     told = [f"{heading(n, k)}: {said(frame)}." for n, each in frames.items() for k, frame in enumerate(each)]
-    kind = "Grids, before and after each exchange, a row per rank, a column per number; darker: from more"
+    kind = "Grids, before and after each exchange, a row per rank, a column per number"
     return Picture(figure, " ".join([f"{title}. {kind}.", *told]))
 
 

@@ -24,11 +24,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# In training, each rank needs the sum of all gradients: an **all-reduce**. It is a **collective**: every rank of a communicator makes such calls,
-# in the same order.
-
+# In lesson 06, each rank needs the sum of all gradients. An **all-reduce** computes it. It is a **collective**: all ranks of a communicator make
+# collective calls in the same order.
 #
-# All gradients are 1, and rank 0's loss is 100. To log the losses' sum, rank 0 alone calls `allreduce` once more.
+# All gradients are 1, and rank 0's loss is 100. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
 #
 # **Vote:** this call (a) pairs with the others' next all-reduce, (b) returns rank 0's loss, (c) fetches and adds the others' losses.
 
@@ -44,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collective calls by their order. So ranks 1 to 3 print 103, without an error: rank 0's loss was added to their gradients.
+# (a). MPI matches collective calls by their order. So ranks 1 to 3 print 103, rank 0's loss included, without an error. Rank 0's second call hangs.
 #
 # </details>
 
@@ -62,7 +61,7 @@ comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
 # In the **ring algorithm**, each of n ranks cuts its array into n **chunks**. In each step, it sends one chunk to its right neighbour.
-# In the first loop, a rank adds the arriving chunk to its own, and sends that sum next. In the second, it passes complete sums on.
+# In the first loop, a **reduce-scatter**, it adds the arriving chunk to its own, and sends that sum next. In the second, an **all-gather**, it passes complete sums on.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
@@ -74,14 +73,14 @@ comm = MPI.COMM_WORLD
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# `Filmed` records the array before each exchange. **Predict:** how many exchanges does each way need?
+# `Filmed`, a communicator, records the array before each exchange. **Predict:** after the ring's first two exchanges, which rank has a sum with rank 3's 4000, and what is the sum?
 
 
 # %%
 # %%px
 class Filmed(MPI.Intracomm):
     def Sendrecv(self, *sent, **received):
-        frames.append(array.tolist())  # the array of the loop below
+        frames.append(array.tolist())  # the loop's array
         super().Sendrecv(*sent, **received)
 
 
@@ -99,8 +98,8 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The ring needs six, doubling two. In the ring, follow rank 3's 4000: 4004 on rank 0, then 4044, 4444. After three exchanges, a **reduce-scatter**, each rank has one complete chunk. Three more, an
-# **all-gather**, copy them to all ranks.
+# Rank 1, with 4044: rank 0 made 4000 into 4004. After three exchanges, each rank has one complete chunk. Three more
+# copy these to all ranks. Doubling needs only two exchanges, of whole arrays.
 #
 # </details>
 
@@ -113,8 +112,8 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# An empty message takes the **latency** α. Each byte adds a
-# time β; 1/β is the **bandwidth**. All ranks exchange at the same time, so an all-reduce takes
+# An empty message takes a time α, the **latency**. Each byte adds
+# β; 1/β is the **bandwidth**. All ranks exchange at the same time, so an all-reduce takes
 #
 # α · (messages per rank) + β · (bytes per rank)
 #
@@ -154,12 +153,12 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). In the model, 1 kB takes 60 ms in the ring and 20 by doubling: messages decide. 400 kB takes 180 both ways. 4 MB takes 1,260 and 1,620: bytes decide.
+# (c). In the model, 1 kB takes 60 ms (ring) and 20 (doubling): messages decide. 400 kB takes 180 either way. 4 MB takes 1,260 and 1,620: bytes decide.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At which size are both equally fast on eight ranks? Compute it (`counts(8)`), and write it in place of 1000000:
+# At which size are both equally fast on eight ranks? Compute it with `counts(8)`, and replace 1000000, digits only (0.01 s, 0.04 Gbit/s):
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep ranks:
@@ -167,28 +166,43 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# At 440,000 bytes, the **crossover**. The ring's 11 extra messages cost 110 ms. It saves 1.25 arrays: 550,000 bytes, also 110 ms.
+# The **crossover** is 440,000 bytes. 11 extra messages cost the ring 110 ms. Sending 1.25 fewer arrays, 550,000 bytes, saves 110 ms.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# After backward, 2,048 ranks with links like ours sum 100 MB, in one call or a hundred, one per layer. **Vote** for the slowest, then the fastest: (a) one call, ring; (b) one call, doubling; (c) a hundred, ring; (d) a hundred, doubling
+# The crossover was 400 kB on four ranks, 440 kB on eight. **Vote:** where is it on 2,048, with links like ours? (a) At about 0.5 MB, (b) at 2 MB, (c) above 20 MB.
 
 # %%
 # %%px --save 04_allreduce.py
-alpha, bandwidth, nbytes = 10e-3, 5e6, 100e6  # s, bytes/s, bytes
+alpha, bandwidth = 10e-3, 5e6  # s, bytes/s
 if __name__ == "__main__" and comm.rank == 0:
-    for n in 2, 64, 2048:
-        for way, (messages, arrays) in zip(["ring", "doubling"], counts(n)):
-            one, many = (calls * messages * alpha + arrays * nbytes / bandwidth for calls in (1, 100))
-            print(f"{n:4} {way:8} one call {one:5.4g} s, 100 calls {many:4.4g} s")
+    for n in 4, 8, 64, 2048:
+        (ring_messages, ring_arrays), (messages, arrays) = counts(n)
+        crossover = bandwidth * alpha * (ring_messages - messages) / (arrays - ring_arrays)
+        print(f"{n:4} ranks: crossover at {crossover / 1e6:6.2f} MB")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), then (a). Each ring call has 41 s of latency, so DDP (lesson 07) joins small arrays.
+# (c). The ring's extra messages grow with n, doubling's extra arrays only with log₂ n.
+#
+# </details>
+#
+# These 2,048 ranks sum 100 MB of gradients, in one call or a hundred (one per layer). **Vote** for the slowest, then the fastest: (a) one call, ring; (b) one call, doubling; (c) a hundred, ring; (d) a hundred, doubling
+
+# %%
+# %%px --targets 0
+for calls in 1, 100:
+    times = [calls * messages * alpha + arrays * 100e6 / bandwidth for messages, arrays in counts(2048)]
+    print(f"{calls:3} calls: ring {times[0]:6,.0f} s, doubling {times[1]:4.0f} s")
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# (c), then (a): 1 MB is below the crossover, 100 MB above. So DDP (lesson 07) joins small arrays.
 #
 # </details>
 
@@ -197,21 +211,21 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | MPI: α = 2 µs, 1/β = 25 GB/s: both 5,000 times better, so crossovers stay. NCCL's α is up to 14 µs: crossovers grow |
-# | eight ranks share a card | In each exchange between nodes, doubling sends eight arrays through it; a ring ordered by node sends under two in all |
+# | a fast network card per rank | With MPI, α (2 µs) and 1/β (25 GB/s) are 5,000 times better, so crossovers stay. NCCL's α of up to 14 µs raises them; it has trees, not doubling |
+# | eight ranks share a card | Doubling sends eight arrays through it per exchange between nodes. A ring ordered by node sends under two in all |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - In a ring, a rank sends 2(n−1) chunks, under two arrays; in doubling, log₂ n arrays.
-# - From four ranks on, doubling beats the ring below the crossover, and loses above it (equal links, one per rank).
+# - A rank sends 2(n−1) chunks (under two arrays) in the ring, log₂ n arrays in doubling.
+# - From four ranks on, doubling beats the ring below the crossover, which grows with n (equal links, one per rank).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# 64 GPUs sum 25 MB. Each has a link of 25 GB/s; α is 14 µs. Ring or doubling? And on 2,048? Bet, then change section 3.
+# 64 GPUs, one per node, sum 25 MB; α is 14 µs, 1/β 25 GB/s. Ring or doubling? And on 2,048? Bet, then change section 3's first line.
 #
-# <details><summary>What to listen for</summary>64: the ring, with 3.7 against 6.1 ms. 2,048: doubling, with 11 against 59 ms. Lesson 14's halving needs 2.3.</details>
+# <details><summary>What to listen for</summary>On 64, the crossover is 10 MB: the ring takes 3.7 ms, doubling 6.1. On 2,048, it is 159 MB: doubling takes 11, the ring 59, lesson 14's halving 2.3.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -279,7 +293,7 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They send 1,200 kB, a third less. Two leaders form a ring of two, in which each sends one array of 600 kB.
+# They send 1,200 kB, a third less: in a ring of two, each leader sends one array of 600 kB.
 #
 # </details>
 #
@@ -290,24 +304,24 @@ if comm.rank == 0:
 # | | all 512 ranks, ordered by node | 64 leaders |
 # |---|---|---|
 # | arrays between the nodes, about | 64 · 2 = 128 | 64 · 2 = 128 |
-# | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and about 6 inside the nodes |
+# | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (trees, below) |
 #
-# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save hardly any bytes. They save steps. For small arrays, where steps decide, doubling on all 512 ranks takes
-# only nine. For gigabytes, prefer the ring of 512: our leaders leave the network idle while they sum inside their nodes. And if each GPU has a network card, leaders leave seven of eight idle. So there, GPUs
-# reduce-scatter inside the node, each sums its eighth with its peers on other nodes, and the node all-gathers. NCCL runs several rings at once.
+# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, where steps decide, doubling on all 512 ranks takes
+# only nine steps. For gigabytes and one card per node, prefer the ring of 512: our leaders leave the network idle while they sum inside their nodes. If each GPU has a card, leaders or a single ring leave seven of eight cards idle. Then the GPUs
+# of a node reduce-scatter, each all-reduces its eighth with its peers on other nodes, and the node all-gathers. Or several rings run at once, each through another card, as in NCCL.
 #
 # </details>
 #
-# **Remember:** fill one node before the next. On many nodes, leaders save steps, not bytes.
+# **Remember:** fill one node before the next. On many nodes, leaders save a ring's steps, not its bytes.
 #
-# Inside a node, `Bcast` may run as a **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight. Can you write one?
+# Inside a node, `Bcast` may run as a **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight.
 
 # %% tags=["exercise: 04.2"]
 
 # %% [markdown] tags=["slide"]
 # ### What does PyTorch call?
 #
-# Is our code as fast as MPI's own? Nothing is delayed now. On two ranks, one per core, both ways send one array, but the ring in two messages. **Predict** the winners: ring,
+# Is our code as fast as MPI's own? We time 1 KiB, 64 KiB and 4 MiB, without delay. On two ranks, one per core, each rank sends one array either way, but the ring makes two messages of it. **Predict** the winners: ring,
 # doubling or the library?
 
 
@@ -327,7 +341,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# At 1 KiB, one message beats the ring's two. At 4 MiB, additions, new buffers and caches count too. The model ignores them, so the order may differ on your machine. Where two times are close, one run
+# When we ran it, the better of ours came close to the library. At 1 KiB, one message beats the ring's two. At 4 MiB, additions, new buffers and caches count too. The model ignores them, so the order may differ on your machine. Where two times are close, one run
 # does not decide. In the course's folder, `python -m benchmarks.allreduce` compares all three with Gloo, from 4 B to 64 MiB.
 #
 # </details>
@@ -342,10 +356,10 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # network          NVLink, InfiniBand (RDMA), TCP, shared memory
 # ```
 #
-# DeepSpeed (lesson 12) sits on `torch.distributed`, even when MPI starts its ranks. PyTorch calls the library of a group of ranks its **backend**.
+# DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, choose NCCL. Besides rings, it has two trees and sums in switches (lesson 14). With trees, a rank sends about two arrays, in about 2·log₂(nodes) steps between nodes. On many nodes, they can beat the ring even at 100 MB.
-# When you time NCCL, mind that a call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
+# On NVIDIA's GPUs, choose NCCL. Besides rings, it uses two trees (lesson 14), each for half the array, or lets switches add. With trees, a rank sends about two arrays, piece by piece, in about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
+# When you time NCCL, mind that a call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. Call `torch.cuda.synchronize()` before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
 # PyTorch has MPI's collectives, under almost the same names. The **root** is the rank that sends or receives the full data:
@@ -353,7 +367,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # | collective | what it does |
 # |---|---|
 # | broadcast | copies the root's array to all ranks |
-# | **scatter** | sends each rank its own part from the root |
+# | **scatter** | sends each rank a part of the root's array |
 # | **gather** | collects a part from each rank on the root |
 # | all-gather | collects a part from each rank on all ranks |
 # | reduce | leaves the sum on the root |
@@ -361,8 +375,8 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # | reduce-scatter | leaves a different part of the sum on each rank |
 # | **all-to-all** | sends a different part from each rank to each rank |
 #
-# Do the same names do the same everywhere? Four ranks bring 1, 10, 100 and 1000, and reduce them to rank 0, which gets 1111. **Predict:** what does rank 1 hold afterwards? We ask Gloo, whose
-# ranks find each other in a **store** (a small table that all can reach), and this course's backend `mpi4py`, which calls MPI.
+# Do the same names do the same everywhere? Four ranks bring 1, 10, 100 and 1000, and reduce them to rank 0, which gets 1111. **Predict:** what does rank 1 hold afterwards? We ask Gloo, on four ranks and on ranks 0 and 1 only. Its
+# ranks find each other in a **store** (a small table that all can reach). Then we ask this course's backend `mpi4py`, which calls MPI.
 
 # %%
 # %%px
@@ -395,9 +409,9 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 #
 # </details>
 #
-# **Remember:** after `reduce`, read the tensor only on `dst`. What one backend leaves elsewhere, another may not.
+# **Remember:** after `reduce`, read the tensor only on `dst`. Backends leave different values on the other ranks.
 #
-# The guide also prints that Gloo has no `reduce_scatter` and no `all_to_all`. Today Gloo has both, and so does our backend. Only the call `dist.monitored_barrier`, which names late ranks, needs Gloo
+# The guide also says that Gloo has no `reduce_scatter` and no `all_to_all`. In PyTorch 2.13, Gloo has both, and so does our backend. Only the call `dist.monitored_barrier`, which names late ranks, needs Gloo
 # ([all calls, tried](../packages/torch_mpi4py/README.md#which-operation-works-on-which-backend)).
 
 # %% tags=["exercise: 04.q5"]

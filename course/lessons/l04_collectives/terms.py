@@ -3,7 +3,7 @@
 from course.lessons.shared.glossary import Term
 
 TERMS = (
-    Term("collective", "A call that every rank of a communicator must make."),
+    Term("collective", "A call that all ranks of a communicator must make, in the same order."),
     Term("broadcast", "A collective that copies the root's array to all ranks.", forms="broadcasts?|Bcast"),
     Term(
         "scatter",

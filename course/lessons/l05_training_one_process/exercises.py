@@ -210,13 +210,13 @@ NOT_A_NUMBER = Question(
             "a rate of 0.1 again, as gradients of 8,192 images are exact",
             reply="8,192 images are still a sample, so their gradient is not exact, and even an exact "
             "gradient holds only at the present weights. An epoch now has 32 times fewer steps. At the old "
-            "rate they get less far, as the old rate did in section 3.",
+            "rate, these get less far, as in section 3.",
             belief="exact-gradient-better-training",
         ),
         Option(
             "a rate that grows from 0.1 to 3.2 over some epochs, as 10 steps may be too short a warm-up",
-            reply="The scaling rule holds while the gradients hardly change on the way. After 10 steps, they "
-            "may still change a lot: for our digits, 10 steps failed with most seeds. Goyal and "
+            reply="The scaling rule holds while the gradients hardly change over the 32 old steps. After 10 "
+            "steps, they may still change a lot: for our digits, 10 steps failed with most seeds. Goyal and "
             "others (see References) took five epochs. If that fails, too, try a smaller rate or batch.",
             right=True,
         ),

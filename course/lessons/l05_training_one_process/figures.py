@@ -1,4 +1,4 @@
-"""The picture of lesson 05: how many new digits each training reads rightly, epoch by epoch."""
+"""The picture of lesson 05: how many new digits each network reads correctly, epoch by epoch."""
 
 from collections.abc import Sequence
 

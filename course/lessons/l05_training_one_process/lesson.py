@@ -64,7 +64,7 @@ def network(seed=0):
     hidden = nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh()
     model = nn.Sequential(*hidden, nn.Linear(128, 10))
     for weights in model.parameters():
-        weights.data *= 3  # so 8 epochs suffice
+        weights.data *= 3  # learns faster
     return model
 
 
@@ -120,7 +120,7 @@ _ = train(network(), 128, CUTS[comm.rank])
 #
 # (b). 127 + 1 ends worst, no better than guessing.
 #
-# 100 + 28 is more dangerous. Every gradient of rank 2 was wrong, yet its network misreads only one more digit. Would you have noticed?
+# 100 + 28 is more dangerous. Rank 2's gradients were wrong, yet its network misreads only one more digit. 90 + 38 even reads 274! Who would notice?
 #
 # </details>
 
@@ -157,17 +157,17 @@ if __name__ == "__main__" and comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 3 · A batch for sixteen GPUs
 #
-# Pieces can also run at the same time. One GPU with batches of 16 takes 93 steps per epoch. Sixteen such GPUs share a batch of 256, and take 5.
+# Pieces can also run at the same time. One GPU with batches of 16 takes 93 steps per epoch. Sixteen GPUs share batches of 256, and take 5.
 #
 # Should these steps be longer, with a larger **learning rate**?
 #
 # ```
 # sixteen steps   w − 0.05 · g₁ − 0.05 · g₂ − … − 0.05 · g₁₆
 # one step        w − rate · (g₁ + g₂ + … + g₁₆) / 16
-# g₁, g₂, …       mean gradients of 16 images; in sixteen steps, each at new weights
+# g₁, g₂, …       mean gradients of 16 images; sixteen steps change the weights in between
 # ```
 #
-# If sixteen steps hardly change each batch's gradient, both end nearly alike at a rate of 16 · 0.05 = 0.8. This is the **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch, with the same epochs, take k times the rate, up to some batch size.
+# If sixteen steps hardly change each batch's gradient, both lines end nearly alike at rate 16 · 0.05 = 0.8. This is the **linear scaling rule** for **stochastic gradient descent** (SGD): for k times the batch, with the same epochs, take k times the rate, up to some batch size.
 
 # %%
 predict("How many of 297 are right with 256 images at rate 0.8?", None)
@@ -186,7 +186,7 @@ draw_right(cluster["right"], cluster["size"], cluster["rate"], of=297)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Longer steps help: at 0.4, 40 steps get about as far as rank 0's 744.
+# Longer steps help: at 0.4, 40 steps read about as many digits as rank 0's 744.
 #
 # But at 0.8, the network never learns. In an untrained network, gradients often change a lot in sixteen steps. So a **warm-up** raises the rate over the first steps.
 #
@@ -210,7 +210,7 @@ print(f"the worst of four networks reads {min(cluster['mine'])} of 297 digits")
 # | steps of warm-up | 10 | 20 | 20 | none |
 # | the worst reads | 31 | 237 | 266 | 263 |
 #
-# A warm-up lets larger rates learn, but the scaling rule's 0.8 is not the best. Try several seeds before you trust a rate, and report its score on other images.
+# A warm-up lets larger rates learn, but the scaling rule's 0.8 is not the best. Try several seeds before you trust a rate, and score it on unused images.
 #
 # </details>
 
@@ -220,7 +220,7 @@ print(f"the worst of four networks reads {min(cluster['mine'])} of 297 digits")
 # A language model's loss is a mean over **tokens**. Texts differ in length, so micro-batches are often unequal. Divide summed losses by the number of labelled tokens in the *whole* batch. The ranks
 # add their counts before the first backward.
 #
-# PyTorch's DDP (lesson 07) *averages* gradients over its ranks: multiply this loss by their number. With Adam, try √k times the rate for k times the batch.
+# PyTorch's DDP (lesson 07) *averages* gradients over its group of ranks: multiply this loss by their number. With Adam, try √k times the rate for k times the batch.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -237,7 +237,7 @@ print(f"the worst of four networks reads {min(cluster['mine'])} of 297 digits")
 # (a) a larger rate with warm-up or (b) a sixteenth of the images per GPU? Which result would prove you wrong?
 #
 # <details><summary>What to listen for</summary>First compare the *training* loss. If it is higher than on
-# 4 GPUs, try (a); otherwise (a) may not help. (b) restores the old batch, but leaves each GPU little work. If accuracy stays low, the
+# 4 GPUs, try (a); otherwise (a) may not help. (b) restores the old batch, but leaves each GPU little work. If (b) stays less accurate, the
 # batch is not to blame, unless the network has batch norm.</details>
 
 # %% [markdown]
@@ -260,11 +260,11 @@ _ = train(model, 128, [128, 64, 16, 4][comm.rank])
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). An image's output now depends on the other images in its piece, and no division repairs that. Our digits forgive it: all networks read 270 to 272. With 2 images per GPU, the error of a ResNet-50
+# (c). An image's output now depends on the other images in its piece, and no division repairs that. It hardly matters here: all networks read 270 to 272. With 2 images per GPU, the error of a ResNet-50
 # is about eleven points higher than with 32 ([Wu and He](https://arxiv.org/abs/1803.08494), 2018).
 #
-# A layer norm (`nn.LayerNorm`) looks at one image at a time, so with it all losses agree. If the cut runs between GPUs, PyTorch's `SyncBatchNorm` uses the images of all ranks, with messages in every such layer. It cannot help
-# micro-batches.
+# A layer norm (`nn.LayerNorm`) looks at one image at a time, so with it all losses agree. If the cut runs between GPUs, PyTorch's `SyncBatchNorm` uses the images of all ranks, with messages in every such layer. It cannot join
+# micro-batches: they run one by one.
 #
 # </details>
 #
@@ -273,15 +273,15 @@ _ = train(model, 128, [128, 64, 16, 4][comm.rank])
 # | who | the gradient of a cut batch |
 # |---|---|
 # | this course | sums of losses, divided by the whole batch's size; gradients added |
-# | Keras, DeepSpeed (lesson 12), Megatron-LM by default | mean of means over micro-batches: right if all are equal |
-# | DDP (lesson 07) | mean over the ranks: multiply each loss by the number of ranks if it is divided by the whole batch |
+# | Keras, DeepSpeed (lesson 12), Megatron-LM by default | mean of means over micro-batches: right if all have equally many images (or tokens) |
+# | DDP (lesson 07) | mean over the ranks: multiply each loss by the number of ranks if you divided by the whole batch's size |
 
 # %% tags=["exercise: 05.q4"]
 
 # %% [markdown]
 # What if you have no uncut batch? A **gradient check** tests a gradient by its meaning: how fast does the loss grow with a weight? Compute the loss with one weight
-# a little larger, then a little smaller. The difference of the losses, divided by that of the weights, is a **central difference**. **Predict:** with the repaired line, to how many
-# decimals do it and `.grad` agree?
+# a little larger, then a little smaller. The difference of the losses, divided by that of the weights, is a **central difference**. **Predict:** with the repaired line, in how many
+# decimals does it equal `.grad`?
 
 
 # %%
@@ -299,7 +299,7 @@ print(f".grad: {weights.grad[3, 20].item():.9f}, central difference: {slope:.9f}
 #
 # In all nine, for every cut. With the old line, ranks 2 and 3 differ: the check finds the bug of 100 + 28 before the first step.
 #
-# Always check in float64. The two losses are almost equal, so their leading digits cancel, and float32 has too few digits left. Check a few weights of every layer, and skip a weight only if *both* its slopes are near zero.
+# Always check in float64. The two losses are almost equal, so their leading digits cancel, and float32 has too few digits left. Check a few weights of every layer, and skip a weight only if *both* numbers are near zero.
 #
 # </details>
 #
@@ -308,7 +308,7 @@ print(f".grad: {weights.grad[3, 20].item():.9f}, central difference: {slope:.9f}
 # %% tags=["exercise: 05.q3"]
 
 # %% [markdown]
-# Was section 3 bad luck? No: with the seeds 1, 2 and 3, training at 0.8 without a warm-up failed, too, with at most 33 digits right.
+# Was section 3 bad luck? No: with the seeds 1, 2 and 3, training at 0.8 without a warm-up failed, too, with at most 33 digits right. Without `weights.data *= 3`, at most 102 were.
 
 # %% tags=["exercise: 05.q5"]
 
@@ -319,7 +319,7 @@ print(f".grad: {weights.grad[3, 20].item():.9f}, central difference: {slope:.9f}
 #
 # Jakovac and Pichler (see References) trained a small convolutional network (CNN). An epoch took 65 s with one thread and 30 s with eight. Eight *ranks* took 17 s over Gloo and 19 s over MPI.
 #
-# Why are eight threads only about twice as fast as one? Suppose that threads share *b* seconds of an epoch, and cannot share the other *a* seconds. Then *n* threads need *a* + *b*/*n* seconds.
+# Why are eight threads only about twice as fast as one? Suppose that threads can divide *b* seconds of an epoch, but not the other *a* seconds. Then *n* threads need *a* + *b*/*n* seconds.
 
 # %%
 predict("Seconds per epoch with a thousand threads?", None)
@@ -334,9 +334,9 @@ outcome("Seconds per epoch with a thousand threads?", a + b / 1000, word="comput
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# By this formula (Amdahl's law, lesson 02), threads cannot share 25 of the 65 s: probably operations that are too small to split, and the Python code between them. The time with 4 threads, which we did not use, fits roughly.
+# By this formula (Amdahl's law, lesson 02), threads cannot divide 25 of the 65 s: probably operations that are too small to split, and the Python code between them. The time with 4 threads, which we did not use, fits roughly.
 #
-# Yet eight ranks needed less than 25 s. Threads divide an operation, if it is large enough. Ranks divide the *images*: they run even small operations at the same time, each on an eighth. Was the
+# Yet eight ranks needed less than 25 s. Threads divide only large operations. Ranks divide the *images*: they run even small operations at the same time, each on its own images. Was the
 # comparison fair? Only if all ranks *together* took as many images per step as one process. The source does not say. If each rank took a full batch, they made fewer steps (lesson 07 tests both).
 #
 # </details>
@@ -420,8 +420,8 @@ outcome("Bytes per pixel that backward needs?", cluster["counted"][3] // 1024**2
 # 204: 3 colours and 3 times 16 maps are 51 numbers of 4 bytes. (The weights add almost nothing.) Twice the edge takes four times the memory.
 #
 # The *process* with the largest image grew by about twice the count. What is not counted? Backward also holds gradients of activations, two or three at once. A convolution needs
-# workspace. The allocator keeps freed memory. So the count is a lower bound: before you buy a GPU, measure `torch.cuda.max_memory_reserved()` on one. (Our peak counts from the
-# process's start: a second run grows by about 0.)
+# workspace. The allocator keeps freed memory. So the count is a lower bound (without recomputing): before you buy a GPU, measure `torch.cuda.max_memory_reserved()` on one. (The peak is the process's
+# largest so far: a second run adds about 0.)
 #
 # </details>
 #

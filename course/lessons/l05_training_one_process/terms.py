@@ -23,7 +23,7 @@ TERMS = (
         "learning rate",
         "The factor by which the gradient is multiplied before it is subtracted from the weights.",
     ),
-    Term("epoch", "One pass over all training samples, in as many steps as there are batches."),
+    Term("epoch", "One pass over the training samples, with one step per batch."),
     Term(
         "diverge",
         "To get worse instead of better, often until the numbers leave the range of floats.",

@@ -262,9 +262,9 @@ SAME_TRAINING = Question(
         ),
         Option(
             "batches of 256, rate 0.8",
-            reply="A *sum* of the eight means would give that with SGD, as in section 1. (With Adam, whose "
-            "steps hardly depend on the gradient's size, the mistake hides unless you clip.) This library "
-            "averages.",
+            reply="With plain SGD, a *sum* of the eight means acts like rate 0.8 (section 1). (With Adam, "
+            "whose steps hardly depend on the gradient's size, the mistake hides unless you clip.) This "
+            "library averages.",
             belief="ranks-multiply-the-step",
         ),
     ),

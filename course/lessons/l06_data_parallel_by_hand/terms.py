@@ -30,7 +30,7 @@ TERMS = (
     Term("overlap", "Communication that runs while the rank computes.", forms=""),
     Term(
         "batch norm",
-        "A layer that, in training, shifts and scales each feature by its mean and spread over the samples "
+        "A layer that, in training, normalises each feature with its mean and variance over the samples "
         "at hand.",
         forms="",
     ),

@@ -59,7 +59,7 @@ def _check_train(answer: SimpleNamespace, comm: Any, case: Any) -> None:
     orders = mine.epochs
     expect(orders[0] != orders[1], f"epochs 0 and 1 have the same order: {show(orders[0])}.")
     alike = all(one.first == everyone[0].first for one in everyone)
-    expect(alike, "the ranks begin with different weights; what gives all of them those of rank 0?")
+    expect(alike, "the ranks begin with different weights; what gives all of them rank 0's weights?")
     alike = all(one.last == everyone[0].last for one in everyone)
     expect(
         alike,
@@ -79,7 +79,7 @@ def _check_shards(everyone: Sequence[Trained]) -> None:
     """Raise Wrong unless the ranks read every sample once per epoch."""
     for rank, one in enumerate(everyone):
         read = len(one.samples) // EPOCHS
-        expect(read > 0, f"rank {rank} read no sample; does it go through the loader?")
+        expect(read > 0, f"rank {rank} read no sample; does your loop read the loader?")
         expect(
             read < SAMPLES or len(everyone) == 1,
             f"rank {rank} read all {SAMPLES} samples in each epoch, and so did the others: "

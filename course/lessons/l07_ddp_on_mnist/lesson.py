@@ -34,7 +34,7 @@
 # 2  np.array_split(batch, team.size)[team.rank]    this rank's shard of the batch
 # 3  share_of_loss(outputs, targets, batch_size)    the sum over its shard ÷ the size of the whole batch
 # 4  sum_gradients(team, model)                     the gradients of all ranks are added
-# 5  team.allreduce(loss.item())                    so are their losses
+# 5  team.allreduce(loss.item())                    their losses are added, too
 # ```
 #
 # PyTorch's **DistributedDataParallel** (**DDP**) does some of these. Which are still yours?
@@ -198,7 +198,7 @@ def network():
 # learns, with a global batch of 480.
 
 # %% [markdown] tags=["subslide"]
-# All ranks end with equal weights (batch norm's means differ: see More). So only rank 0 saves and tests. (The others wait, so let all ranks run a long test.)
+# All ranks end with equal weights (batch norm's averages differ: see More). So only rank 0 saves and tests. (The others wait, with NCCL at most ten minutes by default: shard a long test.)
 
 
 # %%
@@ -209,7 +209,7 @@ def main(batch_size, lr, epochs):
     model = network()
     train(model, TensorDataset(images, labels), batch_size, epochs, lr)
     if rank == 0:
-        outputs = model.eval()(new_images).detach()  # not the replica: its forward may involve all ranks
+        outputs = model.eval()(new_images).detach()  # a replica's forward may wait for all ranks
         loss = F.cross_entropy(outputs, new_labels)
         right = (outputs.argmax(1) == new_labels).double().mean()
         print(f"ranks: {size}, images per step: {batch_size}, loss {loss:.6f}, {right:.1%} right")
@@ -234,7 +234,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One and three: each step averages over the same images as on four. Eight cannot share 1,500 equally, so the sampler repeats four images. (Batch norm or dropout makes runs differ. So does float32: here in the last decimals, in long training more.)
+# One and three: each step averages over the same images as on four. Eight cannot share 1,500 equally, so the sampler repeats four images. (Batch norm or dropout makes runs differ. Float32 changes the last decimals here, and more in long training.)
 #
 # </details>
 #
@@ -275,7 +275,7 @@ main(120, lr=0.2, epochs=5)
 # 120 images      0.468   0.376   0.385   0.480   0.575
 # ```
 #
-# For 480 images, the best rate is 0.3 instead of 0.1 (the rule: 0.4). It closes most of the gap. (At 0.05, 480 images reach 0.467 after 16 epochs: 64 steps.) Tune *both* sides before you compare, on images outside the test (we used the test's).
+# The best rate is 0.1 for 120 images and 0.3 for 480 (the rule: 0.4). Tuning closes most of the gap. (At 0.05, 480 images reach 0.467 after 16 epochs: 64 steps.) Tune *both* rates before you compare, on validation images (we used the test images).
 #
 # </details>
 
@@ -287,13 +287,13 @@ main(120, lr=0.2, epochs=5)
 # IMAGES=128 torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 FILE
 #
 # # in FILE; delete the line with float64
-# torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # this process's GPU, before the next line
+# torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # first: this process's GPU
 # dist.init_process_group("nccl")                       # in place of "gloo"
 # model = network().cuda()                              # before it is wrapped
 # images, labels = images.float().cuda(), labels.cuda() # the test's, too (if too large: each batch)
 # ```
 #
-# Two images per GPU only test the launch. The loss will be close, not equal.
+# Two images per GPU only test the launch. Expect almost one GPU's loss: the sampler repeats 36 images.
 #
 # The **backend** moves the bytes: Gloo between CPUs, NCCL between NVIDIA's GPUs.
 
@@ -307,7 +307,7 @@ main(120, lr=0.2, epochs=5)
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# You have eight GPUs for one night. (a) They split one GPU's batch: an epoch is twice as fast as on one. (b) Each takes a full batch: seven times as fast. Which do you choose?
+# You have eight GPUs for one night. (a) They split one GPU's batch: an epoch's speed-up is 2. (b) Each takes a full batch: the speed-up is 7. Which do you choose?
 #
 # <details><summary>What to listen for</summary>The time to equal accuracy counts. (b) loses if it needs more than 7 / 2 = 3.5 times as
 # many epochs as (a). Tune both rates for an hour, then choose.</details>
@@ -322,7 +322,7 @@ main(120, lr=0.2, epochs=5)
 #
 # Jakovac and Pichler (2025) trained a CNN on MNIST. On eight ranks, its test error was 1.3 % instead of 0.9 %, with their own MPI loop and with DDP. Do ranks cost accuracy after all?
 #
-# Their batch is 128 images, but per rank or in total? They do not say. We repeated the study both ways: five epochs, three seeds, the same rate. (With 128 in total, we ran up to four ranks; eight should train as one, up to rounding.)
+# They do not say whether their batch of 128 images is per rank or in total. We repeated the study both ways: five epochs, three seeds, the same rate. (With 128 in total, we ran up to four ranks; eight should train as one, up to rounding, as this CNN has no batch norm or dropout.)
 #
 # **Predict:** with 128 images per rank, by what factor do our errors grow from one rank to eight?
 
@@ -342,14 +342,14 @@ draw_errors(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 2.2 times: 1.84 % instead of 0.85 % (means; bars: best and worst seed). With 128 images per rank, five epochs have fewer steps. With 128 in total, four ranks err as often as one.
+# 2.2 times: 1.84 % instead of 0.85 % (means; bars: best and worst seed). With 128 images per rank, eight ranks take 295 steps instead of 2,345. With 128 in total, four ranks err as often as one.
 #
-# So a growing batch could explain the published rise. But this is no proof: we do not know their global batch, and their eight ranks make fewer errors than ours.
+# So a growing batch could explain the published rise. But this is no proof: we do not know their global batch, and on eight ranks, their 1.3 % is less than our 1.84 %.
 #
 # </details>
 #
 # Can equal global batches differ, too? **Batch norm** normalizes with the mean and variance of a rank's own images. For tests, it keeps running averages of both in **buffers**: tensors of the model without gradients.
-# By default, DDP overwrites all buffers with rank 0's before a forward (not inside `no_sync`). So the saved averages come from rank 0's images only.
+# By default, DDP overwrites all buffers with rank 0's before a forward (unless the previous one ran inside `no_sync`). So the saved averages come from rank 0's images only.
 
 # %% tags=["exercise: 07.q6"]
 
@@ -399,7 +399,7 @@ for name, silent in {"none": (), "(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). It all-reduces 9,610 gradients of 8 bytes once instead of four times, and the last layer's gradient has the same norm as with "none". (In a ring of four, each rank sends 1.5 times as many bytes.) In (a) and (c), norms differ between ranks: replicas would drift apart without an error. The forward must be inside `no_sync`, too.
+# (b). It all-reduces 9,610 gradients of 8 bytes once instead of four times, and the last layer's gradient has the same norm as with "none". (In a ring of four, each rank sends 1.5 times the bytes shown.) In (a) and (c), norms differ between ranks: replicas would drift apart without an error. The forward must be inside `no_sync`, too.
 #
 # </details>
 #
@@ -429,7 +429,7 @@ for event in profiler.events():
 #
 # (b), two. Rank 0 requests all three while rank 1 sleeps, but Gloo works on two at a time here. These two wait during the *same* 200 ms. (NCCL runs a process group's all-reduces one after another: there, only the first waits.)
 #
-# This is **waiting**: no all-reduce ends before rank 1 arrives. On rank 1, the same two are much shorter. The rank whose all-reduces are shortest in *many* steps is the late one.
+# This is **waiting**: no all-reduce ends before rank 1 arrives. On rank 1, the same two are much shorter. The rank whose all-reduces are shortest in *many* steps is the late one. (On GPUs, compare the times of NCCL's kernels: its calls return at once.)
 #
 # </details>
 

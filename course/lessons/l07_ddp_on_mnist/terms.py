@@ -16,7 +16,7 @@ TERMS = (
     ),
     Term(
         "DistributedSampler",
-        "Gives each rank its shard of a data set: all ranks shuffle alike, and each of n ranks keeps every "
+        "Gives each rank its shard of a data set: all ranks use one order, and each of n ranks keeps every "
         "n-th sample.",
     ),
     Term("sampler", "What tells a DataLoader which samples to read, and in which order."),
@@ -39,7 +39,7 @@ TERMS = (
     ),
     Term(
         "no_sync",
-        "A context of DDP in which backward adds to the gradients that are there, and sends nothing.",
+        "DDP's context manager: inside it, backward adds to this rank's gradients, and sends nothing.",
         forms="no_sync",
     ),
     Term(

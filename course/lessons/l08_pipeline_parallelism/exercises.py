@@ -99,7 +99,7 @@ def one_f_one_b(stage, stages, m):
         WrongAnswer(changed(_1F1B, ("min(stages - 1 - stage, m)", "0")), "expected 2"),
         WrongAnswer(changed(_1F1B, ("min(stages - 1 - stage, m)", "stages - 1 - stage")), "is not among"),
     ),
-    why="which stage holds most micro-batches, and how many would GPipe hold there?",
+    why="which stage holds the most micro-batches, and how many would GPipe hold there?",
 )
 
 # -------------------------------------------------------------------- questions
@@ -123,7 +123,7 @@ OUT_OF_MEMORY = Question(
         ),
         Option(
             "running the same micro-batches with 1F1B",
-            reply="Rank 0 then has three later stages to feed, so it runs four forwards before its first "
+            reply="Rank 0 has three later stages to feed, so 1F1B runs four forwards there before the first "
             "backward and never keeps more than 4 micro-batches. Five did fit, which leaves one "
             "micro-batch's memory for the backward.",
             right=True,

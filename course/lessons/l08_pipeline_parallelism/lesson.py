@@ -19,7 +19,7 @@
 #       The sum over its samples, divided by the size of the whole batch.
 #   - ask: Each of two ranks sends the other 1 MB with `Send`, then calls `Recv`. What happens?
 #     answer: >-
-#       With most MPI libraries both ranks wait in Send forever, and neither reaches its Recv.
+#       With most MPI libraries both ranks wait in Send forever.
 #       <code>Isend</code> avoids this: it returns at once.
 #   - ask: One rank takes 8 s for a job, and two ranks take 5 s. What is their speed-up?
 #     answer: 1.6. A perfect one would be 2.
@@ -77,7 +77,7 @@ def cut(team):
 # ("B", 2)   micro-batch 2 backward:   receive the gradient of y, run backward, send the gradient of x to the previous rank
 # ```
 #
-# Why send a gradient back? The previous stage has no loss. Its backward starts from the gradient of its output, our `x`.
+# Why send a gradient back? The previous stage has no loss. Its backward starts from the gradient of `x`, its output.
 # Until backward, the dictionary `held` keeps `x` and `y`. With `y`, autograd keeps what backward needs: the **activations**.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
@@ -121,7 +121,7 @@ if __name__ == "__main__" and (loss := train(comm, steps=40)):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Each layer does the same arithmetic in the same order. (Also with batch norm, if m is the same. Not with dropout:
+# (a). Each layer does the same arithmetic in the same order. (Batch norm changes nothing if m is the same. Dropout does:
 # ranks draw their own random numbers.)
 #
 # </details>
@@ -156,7 +156,7 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With one micro-batch, each rank waits while the other works. With more, both work at once.
+# With one micro-batch, each rank waits while the other works. With more, both can work at once.
 #
 # </details>
 #
@@ -172,7 +172,7 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 draw_schedules(4, cluster[0]["gpipe"])
 
 # %% [markdown]
-# Each rank is idle in 9 white slots, the **bubble**.
+# Each rank is idle for 9 slots (white), its **bubble**.
 # **Vote:** with 16 micro-batches, does each rank have (a) fewer, (b) 9, (c) more?
 
 # %%
@@ -191,7 +191,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 # speed-up over one rank   4 · 48 / 57 = 3.4            p · m / (m + p − 1)
 # ```
 #
-# The dashed curve is the last formula for p = 2. It assumes equal stages, free messages, and cores that do not slow each other.
+# The dashed curve is the last formula for p = 2. It assumes equal stages, free messages, and a free core per rank. Otherwise, your curve stays lower.
 #
 # </details>
 
@@ -235,7 +235,7 @@ draw_schedules(8, at_once)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 8 · 12 = 96. Each micro-batch passes all stages before the next one starts.
+# 8 · 12 = 96. No micro-batch starts before the previous one has gone backward.
 #
 # </details>
 
@@ -264,7 +264,7 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # ```
 # 3 slots     until its first input arrives
 # 24 slots    it works: 8 · (1 + 2)
-# 6 slots     then ranks 2, 1 and 0 run their last backward, one after the other
+# 6 slots     then ranks 2, 1 and 0 run their last backward in turn
 # ```
 #
 # After four forwards, rank 0 runs a backward before each forward, so it keeps at most 4 micro-batches.
@@ -274,16 +274,16 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Eight pipelines of 8 GPUs share 128 micro-batches per step, so m = 16 each. With GPipe or 1F1B and one equal stage per GPU, a GPU idles for
-# 7/23 of its pipeline's time. Messages and the pipelines' all-reduce cost extra, unless computing hides them.
+# Eight pipelines of 8 GPUs share 128 micro-batches per step, so m = 16 each. With GPipe or 1F1B and one equal stage per GPU, each idles for
+# 7/23 of the step. Messages (more with 1F1B) and the pipelines' all-reduce cost extra, unless computing hides them.
 #
-# Only one output and one gradient per micro-batch cross a boundary, so a pipeline may span nodes.
+# Per micro-batch, only a stage's output and its gradient cross a boundary, so a pipeline may span nodes.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - GPipe and 1F1B idle for (p−1)/(m+p−1) of a step, with one equal stage per rank and free messages.
-# - Without recomputing, GPipe keeps the activations of all m micro-batches, the whole batch. 1F1B keeps at most p.
+# - With GPipe or 1F1B, one equal stage per rank and free messages, a rank idles for (p−1)/(m+p−1) of a step.
+# - Without recomputing (see More), GPipe keeps the activations of all m micro-batches. 1F1B keeps those of at most p.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -300,12 +300,12 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 #
 # ### What can memory buy?
 #
-# GPipe and 1F1B idle equally long. Can a rank compute more to save memory, or use more memory to idle less? We begin with a rank whose memory is full.
+# With free messages, GPipe and 1F1B idle equally long. Can a rank compute more to save memory, or use more memory to idle less?
 
 # %% tags=["exercise: 08.q4"]
 
 # %% [markdown]
-# GPipe's authors had another answer. Their ranks **recompute**: a forward keeps only the stage's input. Before a micro-batch's backward, the
+# GPipe's authors let ranks **recompute**: a forward keeps only the stage's input. Before a micro-batch's backward, the
 # rank runs its forward again, which brings the activations back. (PyTorch's word is activation checkpointing.)
 #
 # We count the bytes that autograd keeps for 8 micro-batches on four ranks. On rank 0, one micro-batch has an input of 0.25 MiB, and 0.75 MiB
@@ -332,8 +332,8 @@ print("GPipe", kept(gpipe), "  1F1B", kept(one_f_one_b), "  GPipe, recomputing",
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 0 keeps eight micro-batches with GPipe (6 MiB) and four with 1F1B (3 MiB). With recomputing, it keeps eight inputs and the activations of one micro-batch (2.75 MiB). Here, rank 3
-# needs least with 1F1B: it has no later stage to feed, so it keeps one. (The counter leaves out the outputs in `held` and, without recomputing,
+# Rank 0 keeps eight micro-batches with GPipe (6 MiB) and four with 1F1B (3 MiB). With recomputing, it keeps eight inputs and the activations of one micro-batch (2.75 MiB). Rank 3
+# needs least with 1F1B: it has no later stage to feed, so it keeps one micro-batch. (The counter leaves out the outputs in `held` and, without recomputing,
 # the inputs on ranks 1 to 3.)
 #
 # Recomputing takes 4 slots per micro-batch instead of 3, if it repeats the whole stage. Deep stages save more than ours, since they have many
@@ -367,8 +367,8 @@ schedule_grids({"1F1B": simulate(one, 1, 2), "interleaved": simulate(two, 1 / 2,
 #
 # </details>
 #
-# The rest of the bubble comes from the **flush**: the pipeline runs empty before each update. PipeDream, which introduced 1F1B, has no flush. Its stages
-# update after each backward and go on. So a stage keeps old weights for each micro-batch still under way. Its gradients are **stale**:
+# The rest of the bubble comes from the **flush**: the pipeline empties before each update. PipeDream, which introduced 1F1B, has no flush. Its stages
+# update after each backward and go on. But a backward needs its forward's weights, so a stage keeps old ones for each micro-batch still under way. The gradients are **stale**:
 # computed with old weights, applied to new ones. *Zero-bubble* schedules (see References) fill idle slots without stale gradients: a
 # rank computes the gradients of its weights later, since no other rank waits for them.
 #
@@ -402,7 +402,7 @@ if comm.rank == 0:
 # <details><summary>Open after the run</summary>
 #
 # The last stage works for 16 · 9 = 144 ms. Before it starts, the first micro-batch passes three stages (3 · 1 ms). After it ends, the last gradient passes back through
-# them (3 · 2 ms). That makes 153 ms. You measure more: messages take time, sleeps last too long, and ranks that wait for a message may keep a core busy.
+# them (3 · 2 ms). That makes 153 ms. You measure more: messages take time, sleeps last longer than asked, and ranks that wait for a message may keep a core busy.
 #
 # Four equal stages of 4.5 ms would take (16 + 3) · 4.5 = 85.5 ms for the same work.
 #
@@ -433,7 +433,7 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # uses each weight once per image. The second rank would be idle nearly all the time.
 #
 # Operations, too, are only a first guess. When your pipeline runs, time its stages on your GPUs, and move a layer from a slow stage to a faster one that has memory for it. (With 1F1B, early
-# stages often have the least left.)
+# stages often have the least memory left.)
 #
 # </details>
 #

@@ -5,7 +5,7 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "pipeline parallelism",
-        "Each rank holds some consecutive layers, a stage; activations travel forward from stage to "
+        "Each rank holds some consecutive layers, a stage; outputs travel forward from stage to "
         "stage, gradients travel back.",
         forms=r"pipeline[- ]parallel(ism)?",
     ),
@@ -23,7 +23,7 @@ TERMS = (
     Term(
         "1F1B",
         "The pipeline schedule in which each stage alternates one forward and one backward pass, so that it "
-        "keeps the activations of few micro-batches.",
+        "keeps the activations of at most as many micro-batches as there are stages.",
     ),
     Term(
         "bubble",
