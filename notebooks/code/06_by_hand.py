@@ -23,7 +23,7 @@ comm = MPI.COMM_WORLD
 data = np.load(Path(__file__).with_name("data") / "digits.npz")
 images, new_images = (torch.tensor(data[name]).flatten(1) / 16 for name in ("train_images", "test_images"))
 labels, new_labels = (torch.tensor(data[name]).long() for name in ("train_labels", "test_labels"))
-draw = np.random.default_rng(0)  # every rank draws these batches
+draw = np.random.default_rng(0)  # the same batches on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 

@@ -272,7 +272,8 @@ SIXTEEN_GPUS = Question(
             "15 ms",
             reply="20 = a + 80/8, so a is 10 ms, and on 16 GPUs a step takes 10 + 80/16 = 15 ms. Twice the "
             "GPUs saved only a quarter of the time, and the efficiency falls from 50 to 33 %. In practice, "
-            "overlap hides part of a. But 16 GPUs are usually two nodes, and between nodes a is larger.",
+            "overlap hides part of a. But 16 GPUs are usually two nodes, and between nodes a is larger. "
+            "And half the images may keep a GPU less busy.",
             right=True,
         ),
     ),
@@ -293,9 +294,9 @@ LAST_DIGITS = Question(
         ),
         Option(
             "a bug, because rounding shows in the last digits",
-            reply="Above, rounding changed about the 15th digit. Terms that are missing or counted twice "
-            "can change the 4th digit. Look for those first. (In bfloat16, rounding alone can change the "
-            "third digit.)",
+            reply="Even if a million roundings all went the same way, about nine digits would agree. Terms "
+            "that are missing or counted twice can change the 4th digit. Look for those first. (Added one by "
+            "one in float32, rounding alone can change the third digit; in bfloat16, the first.)",
             right=True,
         ),
         Option(

@@ -5,7 +5,7 @@
 #   - fit a line to a program's times, and predict from it when more ranks pay
 #   - tell strong scaling from weak scaling
 # more:
-#   - start workers from a running program, and find bugs that only large jobs show
+#   - start workers from a running program; find bugs that only large jobs show
 #   - say which digits of a parallel result to compare, and when
 # before: >-
 #   {01}, {02}
@@ -65,7 +65,7 @@ print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 predict("10 strips: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Ranks 0 and 1 each do all jobs alone, then share them as a `pair`. (The notebook records all MPI calls, but not those of a plain `Intracomm`.) With `MPI.MAX`,
+# Ranks 0 and 1 each do all jobs alone, then share them as a `pair`. (Recording MPI calls takes time; the notebook skips those of a plain `Intracomm`.) With `MPI.MAX`,
 # `allreduce` returns the slowest rank's time:
 
 # %%
@@ -82,7 +82,7 @@ def time_job(team, strips):
 
 
 # %% [markdown]
-# Other programs can only slow a run down, so we keep the fastest run. On many ranks, one is usually late: report the median. (Ranks 2 and 3 run once, to free the cores.)
+# Other programs can only slow a run down, so we keep the fastest. On many ranks, one is usually late: report the median. (Ranks 2 and 3 run once, to free the cores.)
 
 
 # %%
@@ -116,10 +116,10 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown] tags=["slide"]
 # ## 2 · One line for every job
 #
-# At how many strips do one and two ranks take equally long, the **break-even point**?
+# Where is the **break-even point**, at which one and two ranks take equally long?
 #
 # Each of p ranks computes N/p strips, in time *b* per strip. Everything else, such as `allreduce`, is **overhead**. Its time *a* depends on p,
-# but not on N. If each rank has a core, the time is a straight line for each p:
+# but not on N. With a core per rank, the time for each p is a straight line in N:
 #
 # ***t* = *a* + *b*·N/p**
 
@@ -147,7 +147,7 @@ if __name__ == "__main__" and comm.rank == 0:
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We compute it, then measure sixteen jobs, 1/8 of it apart:
+# We compute it, then measure jobs up to twice as large:
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -201,14 +201,14 @@ print(f"b = {1e9 * quick_b:.1f} ns, break-even at {2 * (quick_a_two - quick_a) /
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). *b* fell, the added overhead did not. So the faster a rank computes, the larger its job must be.
+# (c). *b* fell, the added overhead did not. So faster ranks need a larger job before sharing it pays.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What are more ranks for?
 #
-# In **strong scaling**, p grows for the same job: N stays. In **weak scaling**, N grows with p.
+# In **strong scaling**, p grows for the same job: N stays. In **weak scaling**, N grows too: N/p stays.
 # **Predict** from the loop's *a* and *b*:
 
 # %%
@@ -227,11 +227,11 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each computes as many strips as one rank alone. The added overhead is much of the short job's time, but under 1 % of the long job's. (The rest is noise or a slower core.)
+# Each rank computes as many strips as one alone. The added overhead is much of the short job's time, but under 1 % of the long job's.
 #
 # </details>
 #
-# Now strong scaling. Suppose all strips take 1,000 s on one rank, and the overhead is 1 s for any p. **Predict:**
+# Now strong scaling. Suppose all strips take 1,000 s on one rank, and the overhead is log₂ p seconds. **Predict:**
 
 # %%
 predict("How many times as fast as one rank are 1,024 ranks?", None)
@@ -240,14 +240,16 @@ predict("How many times as fast as one rank are 1,024 ranks?", None)
 # The **efficiency** is this speed-up divided by p:
 
 # %%
-times = {p: 1 + 1_000 / p for p in (1, 4, 16, 64, 256, 1_024)}
+from math import log2
+
+times = {p: log2(p) + 1_000 / p for p in (1, 4, 16, 64, 256, 512, 1_024, 2_048)}
 outcome("How many times as fast as one rank are 1,024 ranks?", times[1] / times[1_024], word="calculated")
 print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t in times.items()), sep="\n")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each rank computes for just under a second: half of its time is overhead.
+# On 1,024 ranks, computing takes 0.98 s, and overhead 10 s. From about 700 ranks on, more ranks are *slower*.
 #
 # </details>
 
@@ -256,7 +258,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | Grows with p: *one number* takes log₂ p steps, 10 for 1,024 ranks (recursive doubling, lesson 04). For large gradients, bandwidth decides. Communication hidden behind computing (lesson 06) adds nothing |
+# | *a* | Grows with p: summing *one number* takes log₂ p steps, 10 for 1,024 ranks (recursive doubling, lesson 04). For large gradients, bandwidth decides. Computing hides communication (lesson 06), but less as N/p shrinks |
 # | *b* | Rises if many ranks read a node's memory at once, messages slow the computing, or a GPU has too few images to stay busy |
 # | training | With one rank and the full model per GPU, N counts the images per step. Weak scaling keeps the images *per GPU*, so the batch grows (lesson 05) |
 
@@ -264,8 +266,8 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # ## Key points
 #
 # - p ranks, each with a core, are faster than one if the time saved, *b*·N·(1 − 1/p), exceeds the added overhead.
-# - Strong scaling: the same job sooner, but *t* never falls below *a*.
-# - Weak scaling: a larger job. If *b* stays, *t* grows only as *a* does.
+# - Strong scaling: the same job sooner, until *a* grows faster than *b*·N/p falls.
+# - Weak scaling: a larger job. If *b* stays, *t* grows only as much as *a*.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -273,8 +275,8 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs. You need it in a minute, so you want 480. What do you ask
 # first? (a) Which network? (b) Did its job grow? (c) How fast is a GPU?
 #
-# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours, with its batch, stays the same, so
-# 480 GPUs take a minute only without any overhead. If *a* is a minute, no number is enough.</details>
+# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours keeps its batch: if that has
+# 480 images, 480 GPUs take a minute only without overhead.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -287,11 +289,10 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% tags=["exercise: 03.q3"]
 
 # %% [markdown]
-# In this question, *a* stays. Does it in practice? With a ring all-reduce (lesson 04), the time for the bytes approaches a constant as p grows, but
-# the number of steps grows with p. (In a tree, only with log p.) Between nodes, each byte and each message takes longer.
+# In this question, *a* is the same on 8 and 16 GPUs. And in practice? With a ring all-reduce (lesson 04), the time for the bytes approaches a constant as p grows, but
+# the number of steps grows with p. (In a tree, it grows only with log p.) Between nodes, each byte and each message takes longer.
 #
-# What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even point moves to a job ten times as large. So faster
-# GPUs need larger jobs before another GPU pays.
+# What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even point moves to a job ten times as large.
 
 # %% [markdown]
 # ### Who can be a rank?
@@ -303,7 +304,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% tags=["exercise: 03.2"]
 
 # %% [markdown]
-# And if the other ranks do not run yet? Then a program that runs alone, the parent, can start workers with `Spawn`. (On a cluster, reserve their cores first.) Parent and
+# What if the other ranks do not run yet? Then one program, the parent, can start workers with `Spawn`. (On a cluster, reserve their cores first; under Slurm's `srun` (lesson 14), `Spawn` usually fails.) Parent and
 # workers communicate through an **intercommunicator**: a communicator that connects two groups of ranks, here the parent and the workers. Each group counts its
 # own ranks from 0.
 #
@@ -365,8 +366,8 @@ shared = MPI.Wtime() - began
 print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one process: {1e3 * alone:,.1f} ms")
 
 # %% [markdown]
-# You measured *b* in the core. Estimate the time of a thousand strips, and of twenty million. (This loop is somewhat
-# slower.) Starting workers takes less time than Setup did, which starts four ranks and the notebook's tools. **Predict:** are two workers faster
+# You measured *b* in the core. Estimate the time of a thousand strips, and of twenty million. (This loop takes nearly
+# twice as long.) Starting workers takes less time than Setup did, which starts four ranks and the notebook's tools. **Predict:** are two workers faster
 # than one process with a thousand strips? And with twenty million?
 
 # %% tags=["nbval-ignore-output"]
@@ -381,7 +382,8 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 #
 # With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if each has a core, and the
 # parent has one, too. Why does the parent need a core when it only waits? Open MPI polls: it checks again and again whether a message has come.
-# On two cores, three busy processes share the time of two cores, so the workers gain less, or even lose.
+# This course sets `mpi_yield_when_idle`: a waiting rank lets others run. Without it, three busy processes can share
+# two cores, and the workers gain less.
 #
 # </details>
 #
@@ -431,7 +433,7 @@ else:
 #
 # </details>
 #
-# For many digits, each rank must add very many terms. Will our functions still be right? This one adds up terms from anywhere in the series:
+# For many digits, each rank must add very many terms. Will the sum still be right? This function adds up terms from anywhere in the series:
 
 # %% tags=["exercise: 03.3"]
 
@@ -517,8 +519,8 @@ for dtype in (torch.float32, torch.float64):
 # 10⁻² leaves about two.) Later, the two losses may come closer again: nothing is broken, and both networks learn. In float64, the differences start
 # so much smaller that about ten digits still agree.
 #
-# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps (in parallel: the mean over the samples of all ranks),
-# in float64, with a small model that has no dropout and no batch norm. Give both programs the same first weights and the same samples per step, and let the parallel one split
+# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps in float64, with a small model that has no dropout and no batch norm.
+# (The parallel loss is the mean over the samples of all ranks.) Give both programs the same first weights and the same samples per step, and let the parallel one split
 # them into equal parts. Use plain SGD: Adam hides a wrong factor in the gradients. Then a difference in the first ten digits is almost surely a bug. Do not stop after step 1, because its loss is computed
 # before the first update.
 #

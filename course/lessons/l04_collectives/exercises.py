@@ -110,7 +110,7 @@ CENTRED = Exercise(
     targets=("only-root-calls", "reduce-fills-every-rank"),
     title="Spot the bugs",
     task="Every rank should subtract the mean over all ranks from its own numbers, and multiply the result "
-    "by rank 0's `scale`. While arrays are small, the program runs on four ranks without an error, and rank "
+    "by rank 0's `scale`. While arrays are small, Open MPI runs it on four ranks without an error, and rank "
     "0's result is right. The other ranks' results are not. Find out why, and repair the function.",
     stub='''\
 def centred(comm, mine, scale):
@@ -209,7 +209,7 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="Count",
-    task="How many messages does one rank send, and how many arrays do they make up? Write formulas "
+    task="How many messages does one rank send, and how many whole arrays is that? Write formulas "
     "for n = 2, 4, 8 … ranks.",
     objectives=(1, 2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),
@@ -278,7 +278,7 @@ AFTER_REDUCE = Question(
             "nothing that it can rely on",
             reply="PyTorch guarantees nothing there, so `loss` may hold a partial sum or the rank's own "
             "loss. If each rank then uses `loss` to decide whether to stop, some ranks may stop while the "
-            "others wait for them forever.",
+            "others wait for them.",
             right=True,
         ),
         Option(

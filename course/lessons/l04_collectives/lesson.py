@@ -6,7 +6,7 @@
 #   - count what each rank sends
 #   - choose an all-reduce
 # more:
-#   - count what crosses between nodes
+#   - count bytes sent between nodes
 #   - use PyTorch's collectives
 # before: >-
 #   {01}. Helpful: {02}
@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# In lesson 06, each rank needs the sum of all gradients. An **all-reduce** computes it. It is a **collective**: all ranks of a communicator make
+# In lesson 06, each rank needs the sum of all gradients. An **all-reduce** computes it. It is a **collective**: all ranks of a communicator must make
 # collective calls in the same order.
 #
 # All gradients are 1, and rank 0's loss is 100. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collective calls by their order. So ranks 1 to 3 print 103, rank 0's loss included, without an error. Rank 0's second call hangs.
+# (a). MPI matches collective calls by order. Ranks 1 to 3 add rank 0's loss without an error. Rank 0's second call hangs.
 #
 # </details>
 
@@ -73,7 +73,7 @@ comm = MPI.COMM_WORLD
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# `Filmed`, a communicator, records the array before each exchange. **Predict:** after the ring's first two exchanges, which rank has a sum with rank 3's 4000, and what is the sum?
+# `Filmed` records the array before each exchange. **Predict:** after the ring's first two exchanges, which rank holds the largest number, and what is it?
 
 
 # %%
@@ -98,8 +98,8 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 1, with 4044: rank 0 made 4000 into 4004. After three exchanges, each rank has one complete chunk. Three more
-# copy these to all ranks. Doubling needs only two exchanges, of whole arrays.
+# Rank 1, with 4044: rank 0 added 4 to rank 3's 4000, and rank 1 added 40. After three exchanges, each rank has one complete chunk. Three more
+# copy these to all ranks. Doubling needs two exchanges, of whole arrays.
 #
 # </details>
 
@@ -112,14 +112,14 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# An empty message takes a time α, the **latency**. Each byte adds
-# β; 1/β is the **bandwidth**. All ranks exchange at the same time, so an all-reduce takes
+# An empty message takes the **latency** α. Each byte adds
+# β; 1/β is the **bandwidth**. All ranks exchange at once, so an all-reduce takes
 #
 # α · (messages per rank) + β · (bytes per rank)
 #
 # This **alpha-beta model** ignores additions, and assumes equal two-way links, one per rank.
 #
-# We *delay* messages: α is 10 ms, 1/β 5 MB/s (0.04 Gbit/s).
+# We imitate a slow network: α is 10 ms, 1/β 5 MB/s (0.04 Gbit/s).
 
 # %%
 # %%px
@@ -158,15 +158,15 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At which size are both equally fast on eight ranks? Compute it with `counts(8)`, and replace 1000000, digits only (0.01 s, 0.04 Gbit/s):
+# At which size are both equally fast on eight ranks? Compute it from `counts(8)`, α and β, and replace 1000000 by its digits:
 
 # %% tags=["nbval-ignore-output"]
-# !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep ranks:
+# !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep bytes:
 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# The **crossover** is 440,000 bytes. 11 extra messages cost the ring 110 ms. Sending 1.25 fewer arrays, 550,000 bytes, saves 110 ms.
+# The **crossover** is 440,000 bytes: 11 extra messages cost the ring 110 ms, and 1.25 fewer arrays (550,000 bytes) save 110 ms.
 #
 # </details>
 
@@ -202,7 +202,7 @@ for calls in 1, 100:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), then (a): 1 MB is below the crossover, 100 MB above. So DDP (lesson 07) joins small arrays.
+# (c), then (a): each ring call has 41 s of latency. DDP (lesson 07) joins arrays, but sends some before backward ends.
 #
 # </details>
 
@@ -211,19 +211,19 @@ for calls in 1, 100:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | With MPI, α (2 µs) and 1/β (25 GB/s) are 5,000 times better, so crossovers stay. NCCL's α of up to 14 µs raises them; it has trees, not doubling |
+# | a fast network card per rank | With MPI, α (2 µs) and 1/β (25 GB/s) are 5,000 times better, so crossovers stay. NCCL's α, up to 14 µs, raises them; NCCL chooses ring or tree, never doubling |
 # | eight ranks share a card | Doubling sends eight arrays through it per exchange between nodes. A ring ordered by node sends under two in all |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A rank sends 2(n−1) chunks (under two arrays) in the ring, log₂ n arrays in doubling.
-# - From four ranks on, doubling beats the ring below the crossover, which grows with n (equal links, one per rank).
+# - On 4, 8, 16 … ranks, doubling beats the ring below the crossover, which grows with n (equal links, one per rank).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# 64 GPUs, one per node, sum 25 MB; α is 14 µs, 1/β 25 GB/s. Ring or doubling? And on 2,048? Bet, then change section 3's first line.
+# 64 GPUs, one per node, sum 25 MB; α is 14 µs, 1/β 25 GB/s. Ring or doubling? And on 2,048? Bet, then change section 3's `alpha, bandwidth`.
 #
 # <details><summary>What to listen for</summary>On 64, the crossover is 10 MB: the ring takes 3.7 ms, doubling 6.1. On 2,048, it is 159 MB: doubling takes 11, the ring 59, lesson 14's halving 2.3.</details>
 
@@ -237,7 +237,7 @@ for calls in 1, 100:
 #
 # On a cluster, several ranks share a node, and a message between nodes costs far more than one inside a node. Our ring knows the ranks' numbers, but not their nodes. Is that a problem?
 #
-# Suppose that ranks 0 and 1 run on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring. Two of its four links then lead from node to node.
+# Suppose that ranks 0 and 1 run on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring. Two of the ring's four links then connect the nodes.
 
 # %%
 predict("How many kB does the ring send between the two nodes, all ranks together?", None)
@@ -274,8 +274,8 @@ print(f"neighbours on different nodes: {cluster['shuffled'][0]:.0f} kB")
 #
 # </details>
 #
-# Can fewer bytes cross? In a **hierarchical all-reduce**, each node has a **leader**. A **reduce** (`Reduce`) leaves the node's sum on it. Then the leaders all-reduce
-# among themselves. Finally a **broadcast** (`Bcast`) copies the result from leader to node. **Predict:** how many kB do our two leaders together send to each other?
+# Can fewer bytes cross? In a **hierarchical all-reduce**, each node has a **leader**. A **reduce** (`Reduce`) leaves the node's sum on this leader. Then the leaders all-reduce
+# among themselves. Finally a **broadcast** (`Bcast`) copies the result from each leader to its node. **Predict:** how many kB do our two leaders together send to each other?
 
 # %%
 # %%px
@@ -307,12 +307,12 @@ if comm.rank == 0:
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (trees, below) |
 #
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, where steps decide, doubling on all 512 ranks takes
-# only nine steps. For gigabytes and one card per node, prefer the ring of 512: our leaders leave the network idle while they sum inside their nodes. If each GPU has a card, leaders or a single ring leave seven of eight cards idle. Then the GPUs
+# only nine steps. For gigabytes and one card per node, prefer the ring of 512: our leaders leave the network idle while they sum inside their nodes. If each GPU has a card, leaders or a single ring leave most cards idle. Then the GPUs
 # of a node reduce-scatter, each all-reduces its eighth with its peers on other nodes, and the node all-gathers. Or several rings run at once, each through another card, as in NCCL.
 #
 # </details>
 #
-# **Remember:** fill one node before the next. On many nodes, leaders save a ring's steps, not its bytes.
+# **Remember:** fill one node before the next. On many nodes, leaders save a ring's steps, not its bytes between nodes.
 #
 # Inside a node, `Bcast` may run as a **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight.
 
@@ -341,12 +341,12 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# When we ran it, the better of ours came close to the library. At 1 KiB, one message beats the ring's two. At 4 MiB, additions, new buffers and caches count too. The model ignores them, so the order may differ on your machine. Where two times are close, one run
-# does not decide. In the course's folder, `python -m benchmarks.allreduce` compares all three with Gloo, from 4 B to 64 MiB.
+# When we ran it, the better of ours took 1 to 1.4 times as long as the library. At 1 KiB, the ring sends two messages, and cuts arrays. At 4 MiB, additions, new buffers and caches count too. The model ignores them, so the order may differ on your machine. If two times are close, run
+# it again. In the course's folder, `python -m benchmarks.allreduce` compares all three with Gloo, from 4 B to 64 MiB.
 #
 # </details>
 #
-# A training script calls none of the three. It calls `torch.distributed`, which passes the request to a **communication library** (also called communication runtime):
+# A PyTorch script calls none of these. It calls `torch.distributed`, which passes the request to a **communication library** (also called communication runtime):
 #
 # ```
 # application      your training script
@@ -358,7 +358,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, choose NCCL. Besides rings, it uses two trees (lesson 14), each for half the array, or lets switches add. With trees, a rank sends about two arrays, piece by piece, in about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
+# On NVIDIA's GPUs, choose NCCL. Besides rings, it uses two trees (lesson 14), one per half array, or switches that add. With trees, a rank sends about two arrays, piece by piece, in about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
 # When you time NCCL, mind that a call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. Call `torch.cuda.synchronize()` before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
@@ -375,8 +375,8 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # | reduce-scatter | leaves a different part of the sum on each rank |
 # | **all-to-all** | sends a different part from each rank to each rank |
 #
-# Do the same names do the same everywhere? Four ranks bring 1, 10, 100 and 1000, and reduce them to rank 0, which gets 1111. **Predict:** what does rank 1 hold afterwards? We ask Gloo, on four ranks and on ranks 0 and 1 only. Its
-# ranks find each other in a **store** (a small table that all can reach). Then we ask this course's backend `mpi4py`, which calls MPI.
+# Does `reduce` do the same on every backend? Four ranks hold 1, 10, 100 and 1000, and reduce them to rank 0, which gets 1111. **Predict:** what does rank 1 hold afterwards? We try Gloo on ranks 0 and 1 only, then on all four. Gloo's
+# ranks find each other in a **store** (a small table that all can reach). Then we try this course's backend `mpi4py`, which calls MPI.
 
 # %%
 # %%px
@@ -412,7 +412,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 # **Remember:** after `reduce`, read the tensor only on `dst`. Backends leave different values on the other ranks.
 #
 # The guide also says that Gloo has no `reduce_scatter` and no `all_to_all`. In PyTorch 2.13, Gloo has both, and so does our backend. Only the call `dist.monitored_barrier`, which names late ranks, needs Gloo
-# ([all calls, tried](../packages/torch_mpi4py/README.md#which-operation-works-on-which-backend)).
+# ([table of calls](../packages/torch_mpi4py/README.md#which-operation-works-on-which-backend)).
 
 # %% tags=["exercise: 04.q5"]
 
@@ -421,8 +421,8 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 # %% [markdown]
 # ## References
 #
-# - E. Chan and others, [Collective communication: theory, practice, and experience](https://doi.org/10.1002/cpe.1206), 2007: all of them, from the
-#   same few pieces.
+# - E. Chan and others, [Collective communication: theory, practice, and experience](https://doi.org/10.1002/cpe.1206), 2007: all collectives, from
+#   few building blocks.
 # - R. Thakur, R. Rabenseifner and W. Gropp, [Optimization of collective communication operations in MPICH](https://doi.org/10.1177/1094342005051521),
 #   2005: which algorithm for which size; halving and doubling.
 # - P. Patarasuk and X. Yuan, [Bandwidth optimal all-reduce algorithms for clusters of workstations](https://doi.org/10.1016/j.jpdc.2008.09.002), 2009: the ring.

@@ -51,7 +51,7 @@ TERMS = (
         "hierarchical all-reduce",
         "An all-reduce in three steps: inside each node, between the leaders, from each leader to its node.",
     ),
-    Term("leader", "The one rank of a node that talks to other nodes.", forms=""),
+    Term("leader", "The one rank of a node that exchanges messages with other nodes.", forms=""),
     Term(
         "communication library",
         "Also communication runtime: what moves data between ranks below the framework: MPI, Gloo, NCCL.",

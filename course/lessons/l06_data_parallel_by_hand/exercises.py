@@ -228,13 +228,13 @@ WHICH_GPU = Question(
         ),
         Option(
             "what GPUs 6 and 7 do before it",
-            reply="Both arrive about 300 ms late, and the others wait. Slow data, a hot machine, "
-            "another program? Ask what the two share: their machine.",
+            reply="Both arrive about 300 ms late, and the others wait. They share a machine: "
+            "check its temperature, data loading, other programs.",
             right=True,
         ),
         Option(
             "how to send fewer bytes",
-            reply="Once all are there, the sum takes at most 12 ms. Half of the bytes would save at most 6 "
+            reply="Once all are there, the sum takes at most 12 ms. Halving the bytes would save at most 6 "
             "of 310 ms.",
             belief="collective-time-is-transfer",
         ),
@@ -251,7 +251,7 @@ SAME_TRAINING = Question(
         Option(
             "batches of 256, rate 0.1",
             reply="The average of eight equal shards' means is the mean over 256 images. With unequal "
-            "shards it is not.",
+            "shards it is not. (If each took all 256, loss and accuracy would be right, too.)",
             right=True,
         ),
         Option(

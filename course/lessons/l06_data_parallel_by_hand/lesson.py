@@ -55,7 +55,7 @@ comm = MPI.COMM_WORLD
 data = np.load(Path(__file__).with_name("data") / "digits.npz")
 images, new_images = (torch.tensor(data[name]).flatten(1) / 16 for name in ("train_images", "test_images"))
 labels, new_labels = (torch.tensor(data[name]).long() for name in ("train_labels", "test_labels"))
-draw = np.random.default_rng(0)  # every rank draws these batches
+draw = np.random.default_rng(0)  # the same batches on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
@@ -84,7 +84,7 @@ def train(team, rate, cut=np.array_split):
 
 
 # %% [markdown] tags=["subslide"]
-# `numbers` returns a tensor's memory as a flat array (`reshape` may copy):
+# `numbers` returns a tensor's memory as a flat array, which MPI overwrites (`reshape` may copy):
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -116,7 +116,7 @@ train(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Would you ship it? The *first* loss, 9.32, is four times 2.33,
+# (c). The *first* loss, 9.32, is four times 2.33,
 # because line 5 adds four means. Line 4 adds their gradients, so each SGD step is four times too large.
 #
 # </details>
@@ -142,11 +142,11 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% tags=["exercise: 06.1"]
 
 # %% [markdown] tags=["notes"]
-# Seven minutes up to here, six for the exercise. The usual slip divides the mean by `comm.size`, which is right only if all ranks train on equal shards:
+# Seven minutes up to here, six for the exercise. The usual slip divides the mean by `comm.size`:
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# Does 0.400933 return: on four ranks, on three, and with shards of 1, 1, 1 and 125 images?
+# Do four ranks reach 0.400933 again? Three? Shards of 1, 1, 1 and 125 images?
 
 # %%
 # %%px --save 06_by_hand.py
@@ -163,25 +163,25 @@ train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # positi
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Three times. A quarter of each rank's *mean* is right on four equal shards only: in the last run, it would get 49.5 % right.
-# Until mid-2025, Hugging Face's Trainer by default made this mistake with tokens (lesson 13).
+# All three. Dividing each rank's *mean* by 4 is right for four equal shards only: the last run would get 49.5 % right.
+# Until mid-2025, Hugging Face's Trainer made this mistake by default, with tokens (lesson 13).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · One line is missing
 #
-# Somebody deletes line 1, 2 or 4, and the program still runs. (Without line 2, each rank takes the whole batch.) Which line is it?
+# Somebody deletes line 1, 2 or 4; the program still runs. (Without line 2, each rank takes the whole batch.) Which one?
 
 
 # %%
 # %%px
-line = np.random.default_rng(1).choice([1, 2, 4])  # for another round, change the 1
+line = np.random.default_rng(1).choice([1, 2, 4])  # other rounds: seeds 13 and 14
 broadcast_weights = broadcast_weights if line != 1 else lambda team, model: None
 sum_gradients = sum_gradients if line != 4 else lambda team, model: None
 train(comm, rate=0.4, cut=(lambda batch, n: [batch] * n) if line == 2 else np.array_split)
 
-from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  # as above
+from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  # restored
 
 # %% [markdown]
 # Compare with 2.33, 0.400933 and 85.5 %:
@@ -199,8 +199,10 @@ outcome("Which line is missing?", int(cluster["line"][0]), word="it was line")
 #           first loss     last       right
 # line 1       2.34      0.611890    79.5 %    ranks start with unequal weights, and stay unequal
 # line 2       9.32      1.131913    85.2 %    four whole batches: loss and step are four times too large
-# line 4       2.33      1.573289    76.8 %    each rank learns from its own shard, in steps four times too small
+# line 4       2.33      1.573289    76.8 %    each rank learns only from its shard, in steps four times too small
 # ```
+#
+# Deleting line 2 costs one image: who notices? (With mean losses and averaged gradients, as in DDP (lesson 07), it changes no number.)
 #
 # </details>
 
@@ -233,11 +235,10 @@ print(f"rank {comm.rank}: {MPI.Wtime() - start:.2f} s, {sum(waited):.2f} s of th
 sum_gradients = punctual
 
 # %% [markdown]
-# Who slept how long? Change `guess` until four are right:
+# Who slept how long? Change the zeros until four are right:
 
 # %% tags=["nbval-ignore-output"]
-guess = [0, 0, 0, 0]  # ms on ranks 0 to 3
-print((cluster["sleeps"][0] == guess).sum(), "of 4 are right")
+print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your guess: ms on ranks 0 to 3
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -258,24 +259,24 @@ print((cluster["sleeps"][0] == guess).sum(), "of 4 are right")
 #
 # | | PyTorch's DDP (lesson 07) |
 # |---|---|
-# | lines 1, 4 | Delete them: the library does both |
+# | lines 1, 4 | Wrapping the model replaces both. Line 2 stays yours |
 # | line 3 | Gradients are *averaged* over n data-parallel ranks: call `(n * loss).backward()`; `loss` is your share |
-# | section 4 | NCCL calls return before the sum: find the straggler in a profile |
+# | section 4 | NCCL calls return before the sum exists: find the straggler in a profile |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start with equal weights. Shard each batch. Divide a shard's *summed* loss by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
+# - Start with equal weights. Shard each batch. Divide a shard's *summed* loss by the *whole* batch's size (images, or tokens). Add the gradients. Then n ranks train as one, up to rounding.
 # - Exceptions: layers or losses that mix samples (**batch norm**: lesson 07), random layers (**dropout**: different seeds on data-parallel ranks), and gradient clipping before the sum.
 # - In an all-reduce, the rank that arrives last waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Eight ranks get nine fewer of 297 images right than one rank. Do you first (a) try five more seeds, or (b) compare the first
+# One rank gets 254 of 297 images right, eight get 245. Do you first (a) try five more seeds, or (b) compare the first
 # step's loss and gradients?
 #
-# <details><summary>What to listen for</summary>(b), with dropout off: one step is cheap, and its differences name the line. If nothing differs, check the evaluation, then (a).</details>
+# <details><summary>What to listen for</summary>(b), without dropout and batch norm: one cheap step points to the faulty line. If nothing differs, check the evaluation, then (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -297,8 +298,8 @@ print((cluster["sleeps"][0] == guess).sum(), "of 4 are right")
 #
 # Backward computes the *last* layer's gradient first, but our line 4 starts only when backward is over. Could we send that gradient earlier?
 #
-# Here is a toy: three layers that sleep for 100 ms each. We delay all-reduces (*messages*, for short) *on purpose*: each takes 100 ms, too, and only one
-# runs at a time. If the three all-reduces follow backward, a step takes 600 ms. How long does a step take if each starts once its layer's gradient is complete? (`Iallreduce` starts
+# Here is a toy: three layers that sleep for 100 ms each. We delay all-reduces (*messages*, for short) *on purpose*: each takes 100 ms, and only one
+# runs at a time. If the three all-reduces follow backward, a step takes 600 ms. How long does a step take if each all-reduce starts once its layer's gradient is complete? (`Iallreduce` starts
 # an all-reduce and returns a request, as `Isend` does in lesson 01.)
 
 # %%
@@ -336,7 +337,7 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 #
 # </details>
 #
-# In a real network, a gradient becomes complete somewhere inside `backward`. A **hook** is a function that PyTorch calls at that moment. Our hook starts the
+# In a real network, a gradient becomes complete somewhere inside `backward`. PyTorch then calls a **hook**, a function of ours. Our hook starts the
 # all-reduce. `sum_when_ready` registers it for every parameter, and returns a function that waits for all sums.
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
@@ -346,8 +347,8 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # Does overlap help a real network of six layers? Each has a weight and a bias: 12 messages per step.
 #
 # Our unit of time is forward plus backward. On our link, each message has a fixed cost of 0.3, and all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides at most
-# backward, about 2/3, and the 12 fixed costs alone take 3.6. So libraries collect gradients in **buckets**, and send each as one message. The **fusion threshold** limits a bucket's bytes. `GradientBuckets` of `course_lib` does this,
-# with overlap.
+# backward (about 2/3), but the 12 fixed costs alone take 3.6. So libraries collect gradients in **buckets**, and send each as one message. The **fusion threshold** limits a bucket's bytes. `course_lib`'s `GradientBuckets` sends buckets
+# during backward.
 #
 # **Predict** the fastest: 12 messages with overlap, 4, or a single one? (Only ranks 0 and 1 take part, `--targets 0:2`, so that each has a core. `Create_group` makes their communicator; `Split` would wait for the others.)
 
@@ -365,17 +366,17 @@ def deep():
 
 
 def compute(model):
-    """Forward and backward."""
+    """Forward and backward, to be timed only: both ranks take the same images."""
     model.zero_grad()
     share_of_loss(model(images[:500]), labels[:500], 500).backward()
 
 
 plain = deep()
-once = timed(pair, lambda: compute(plain), repeat=40)
+once = timed(pair, lambda: compute(plain), repeat=40)  # our unit
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
 
 # %% [markdown]
-# We time five kinds of steps. *none* (no messages) takes about one unit: divide the others by it. (A bar is the median of five runs; its thin line spans fastest to slowest.)
+# We time five kinds of steps. *none*, a step without messages, takes about one unit: divide by it. (A bar is the median of five runs; its thin line spans fastest to slowest.)
 
 # %%
 # %%px --targets 0:2 --timeout 100
@@ -399,13 +400,13 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# A single message should be fastest: 1 + 0.3 + 0.5 = 1.8, although it overlaps with nothing. Twelve messages start after forward and travel one at a time: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
-# Four need about 2/3 + 4 · 0.3 + 0.5 = 2.4: their first bucket is full halfway through backward.
+# A single message should be fastest: 1 + 0.3 + 0.5 = 1.8, although it waits for backward. With 12, the first starts soon after forward, and the link never rests: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
+# Four start halfway through backward, when the first bucket is full: 2/3 + 4 · 0.3 + 0.5 = 2.4.
 #
-# With a fixed cost below 0.1 (usual for large models on GPUs), these four buckets beat one, because overlap hides more. In a ring, the fixed cost grows with n (in a tree, with log n): use larger buckets. From its second step on, PyTorch's DDP (lesson 07) by default closes its
-# first bucket at 1 MiB and the others at 25 MiB. The library **Horovod** made hooks and fusion popular, over MPI and NCCL.
+# With a fixed cost below 0.1 (usual for large models on GPUs), these four buckets beat one, because overlap hides more: try 0.02. In a ring, the fixed cost grows with n (in a tree, with log n): use larger buckets. From its second step on, PyTorch's DDP (lesson 07) by default closes its
+# first bucket at 1 MiB and the others at 25 MiB. The library **Horovod** made hooks and fusion popular.
 #
-# Our delay is a sleep. On a real link, overlap may hide less: many MPI libraries make **progress** (move bytes) only inside MPI calls, which backward rarely makes.
+# Our delay is a sleep. On a real link, overlap may hide less: many MPI libraries make **progress** (move bytes) only inside MPI calls, and backward makes few.
 # NCCL makes progress by itself, but its kernels occupy a part of the GPU.
 #
 # </details>
@@ -429,10 +430,10 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # ```
 #
 # A *synchronous* server waits for a gradient from every worker, and then updates once. With section 2's shares, this equals training with an all-reduce, up to rounding. But with n workers, a single server
-# receives n gradients and sends n copies of the weights per step (so real systems split the weights over several servers). In a ring all-reduce, each rank sends less than twice the gradient's bytes for any n, though in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
+# receives n gradients and sends n copies of the weights per step (so real systems split the weights over servers). In a ring all-reduce, each rank sends less than twice the gradient's bytes for any n, though in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. Is that free? While one worker computes, the others' gradients
-# change the weights. So its own gradient arrives **stale**: **staleness** is the number of updates since the worker received the weights.
+# change the weights. So its own gradient arrives **stale**. Its **staleness** is the number of updates since the worker received the weights.
 #
 # Three equal workers sleep 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. How stale are its gradients then? (`train_asynchronously` runs the
 # server on rank 0. There, `service.order` lists each update's worker, and `service.staleness` its staleness.)
@@ -476,12 +477,12 @@ outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["s
 # <details><summary>Open after the run</summary>
 #
 # Among n equal workers, staleness is about n − 1, here 2. If one worker takes k times as long per gradient, each of the n − 1 others sends k gradients meanwhile: the slow worker's staleness is
-# about k · (n − 1). This holds while the server keeps up. (Here k is about 9, because workers also compute and send.) With 19 equal workers, every gradient is about 18 updates stale.
+# about k · (n − 1). This holds while the server keeps up. (Here k is about 9, not 10: workers also compute and send.) With 19 equal workers, every gradient is about 18 updates stale.
 #
 # </details>
 #
 # Does staleness harm? One process can imitate staleness: it queues its gradients and applies each 2 or 18
-# updates late. It trains as rank 0 did at rate 0.4, but on 240 batches. **Predict** its accuracy on the new images at a staleness of 2 and of 18; with fresh gradients, it is 91 %.
+# updates late. It trains at rate 0.4, as in section 1, but on 240 batches. **Predict** its accuracy on the new images at a staleness of 2 and of 18; with fresh gradients, it is 91 %.
 
 
 # %%
@@ -497,7 +498,7 @@ def train_late(staleness, rate):
             for parameter, gradient in zip(model.parameters(), queue.pop(0), strict=True):
                 parameter.data -= rate * gradient
     right = (model(new_images).argmax(1) == new_labels).double().mean()
-    print(f"rate {rate:.2f}, {staleness:2} updates late: {right:.1%} right")
+    print(f"rate {rate:g}, {staleness:2} updates late: {right:.1%} right")
 
 
 for staleness in (0, 2, 18):
@@ -520,10 +521,10 @@ train_late(18, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? While 19 asynchronous workers send 240 gradients, 19 *synchronous* ones could take 240 / 19 ≈ 13 steps, if none is late and sending is free. Thirteen steps with all 1,500 images (79 per worker)
-# and rate 0.8 reach 84 % (we ran it).
+# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? Not without stragglers: while 19 asynchronous workers send 240 gradients, 19 *synchronous* ones could take 240 / 19 ≈ 13 steps, if sending is free. Thirteen steps with all 1,500 images (79 per worker)
+# and rate 0.8 reach 84 % (we ran it), so here it was not.
 #
-# Stale gradients need a smaller rate, and the order of arrival makes every run different. With fast links and enough computing per step, overlap hides most of an all-reduce. So large models are almost always pre-trained synchronously, and stragglers are replaced. Parameter servers
+# Stale gradients need a smaller rate, and the order of arrival makes every run different. With fast links and enough computing per step, overlap hides most of an all-reduce. So large models are almost always pre-trained synchronously, and slow machines are replaced. Parameter servers
 # remain in some recommenders whose embedding tables are too large for one machine.
 #
 # </details>

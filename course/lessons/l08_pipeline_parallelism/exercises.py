@@ -124,8 +124,8 @@ OUT_OF_MEMORY = Question(
         Option(
             "running the same micro-batches with 1F1B",
             reply="Rank 0 has three later stages to feed, so 1F1B runs four forwards there before the first "
-            "backward and never keeps more than 4 micro-batches. Five did fit, which leaves one "
-            "micro-batch's memory for the backward.",
+            "backward and never keeps more than 4 micro-batches. Five did fit, so one "
+            "micro-batch's memory is left for backward and gradients.",
             right=True,
         ),
     ),
@@ -147,7 +147,7 @@ THE_PACE = Question(
         Option(
             "every 3 ms",
             reply="The last stage is never idle once the pipeline is full, and it cannot go faster. The "
-            "others wait for it. So cut a model so that its most expensive stage is as cheap as possible.",
+            "others wait for it. Cut a model so that its most expensive stage is as cheap as possible.",
             right=True,
         ),
         Option(

@@ -20,9 +20,9 @@
 #   - ask: Each of two ranks sends the other 1 MB with `Send`, then calls `Recv`. What happens?
 #     answer: >-
 #       With most MPI libraries both ranks wait in Send forever.
-#       <code>Isend</code> avoids this: it returns at once.
+#       <code>Isend</code> returns at once.
 #   - ask: One rank takes 8 s for a job, and two ranks take 5 s. What is their speed-up?
-#     answer: 1.6. A perfect one would be 2.
+#     answer: 1.6 (at best 2).
 # ---
 
 # %% [markdown] tags=["slide"]
@@ -77,7 +77,7 @@ def cut(team):
 # ("B", 2)   micro-batch 2 backward:   receive the gradient of y, run backward, send the gradient of x to the previous rank
 # ```
 #
-# Why send a gradient back? The previous stage has no loss. Its backward starts from the gradient of `x`, its output.
+# Why send a gradient back? The previous stage has no loss. Its backward starts from the gradient of its output, our `x`.
 # Until backward, the dictionary `held` keeps `x` and `y`. With `y`, autograd keeps what backward needs: the **activations**.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
@@ -121,7 +121,7 @@ if __name__ == "__main__" and (loss := train(comm, steps=40)):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Each layer does the same arithmetic in the same order. (Batch norm changes nothing if m is the same. Dropout does:
+# (a). Each layer does the same arithmetic in the same order. (They agree with batch norm if m is the same, not with dropout:
 # ranks draw their own random numbers.)
 #
 # </details>
@@ -156,11 +156,12 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With one micro-batch, each rank waits while the other works. With more, both can work at once.
+# With one micro-batch, forward and backward use one rank at a time. With more, both compute at once.
+# (Why above 1 at first? Each rank builds and updates fewer layers.)
 #
 # </details>
 #
-# Where does the dashed curve come from? We count on four ranks with equal stages:
+# We count slots of time on four ranks with equal stages:
 #
 # ```
 # forward     1 slot of time
@@ -191,7 +192,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 # speed-up over one rank   4 · 48 / 57 = 3.4            p · m / (m + p − 1)
 # ```
 #
-# The dashed curve is the last formula for p = 2. It assumes equal stages, free messages, and a free core per rank. Otherwise, your curve stays lower.
+# The dashed curve is the last formula for p = 2. It assumes equal stages, free messages, and a free core per rank.
 #
 # </details>
 
@@ -202,7 +203,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 #
 # ```
 # input of the stage       512 images · 128 numbers · 8 bytes    0.5 MiB
-# inputs of four linears   4 · 0.5 MiB                           2.0 MiB
+# outputs of four ReLUs    4 · 0.5 MiB                           2.0 MiB
 # images (in `parts`)      512 images · 64 numbers · 8 bytes     0.25 MiB
 # ```
 #
@@ -218,7 +219,7 @@ runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On paper, 64 / 2.75 = 23. Fewer fit, because a rank also holds weights, gradients and the loss's activations.
+# On paper, 23 (64 / 2.75). Fewer fit beside weights, gradients and the loss's activations.
 #
 # </details>
 #
@@ -274,8 +275,8 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Eight pipelines of 8 GPUs share 128 micro-batches per step, so m = 16 each. With GPipe or 1F1B and one equal stage per GPU, each idles for
-# 7/23 of the step. Messages (more with 1F1B) and the pipelines' all-reduce cost extra, unless computing hides them.
+# Eight pipelines of 8 GPUs share a batch of 128 micro-batches, so m = 16 each. With GPipe or 1F1B and equal stages, each GPU idles for
+# 7/23 of the step. Messages (1F1B waits for more) and the pipelines' all-reduce cost extra, unless computing hides them.
 #
 # Per micro-batch, only a stage's output and its gradient cross a boundary, so a pipeline may span nodes.
 
@@ -334,7 +335,7 @@ print("GPipe", kept(gpipe), "  1F1B", kept(one_f_one_b), "  GPipe, recomputing",
 #
 # Rank 0 keeps eight micro-batches with GPipe (6 MiB) and four with 1F1B (3 MiB). With recomputing, it keeps eight inputs and the activations of one micro-batch (2.75 MiB). Rank 3
 # needs least with 1F1B: it has no later stage to feed, so it keeps one micro-batch. (The counter leaves out the outputs in `held` and, without recomputing,
-# the inputs on ranks 1 to 3.)
+# the stages' inputs.)
 #
 # Recomputing takes 4 slots per micro-batch instead of 3, if it repeats the whole stage. Deep stages save more than ours, since they have many
 # activations for one input.
@@ -368,7 +369,7 @@ schedule_grids({"1F1B": simulate(one, 1, 2), "interleaved": simulate(two, 1 / 2,
 # </details>
 #
 # The rest of the bubble comes from the **flush**: the pipeline empties before each update. PipeDream, which introduced 1F1B, has no flush. Its stages
-# update after each backward and go on. But a backward needs its forward's weights, so a stage keeps old ones for each micro-batch still under way. The gradients are **stale**:
+# update after each backward and go on. But a backward needs its forward's weights, so a stage keeps old weights for each micro-batch under way. The gradients are **stale**:
 # computed with old weights, applied to new ones. *Zero-bubble* schedules (see References) fill idle slots without stale gradients: a
 # rank computes the gradients of its weights later, since no other rank waits for them.
 #
@@ -382,7 +383,7 @@ schedule_grids({"1F1B": simulate(one, 1, 2), "interleaved": simulate(two, 1 / 2,
 # %% tags=["exercise: 08.q3"]
 
 # %% [markdown]
-# Four stages that compute at the same time need four cores. So our stages *sleep* for as long as they would compute, because sleeping needs no core.
+# Four stages that compute at the same time need four cores. So our stages *sleep* for as long as they would compute: sleeping needs no core.
 # The messages are real. We call such times **emulated**.
 #
 # Forward and backward take 1 + 2 ms on the first three stages, and 3 + 6 ms on the last. **Predict:** how many milliseconds do 16 micro-batches take?
@@ -430,9 +431,9 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # <details><summary>Open after the run</summary>
 #
 # 95 %. The first linear layer has nearly all weights, so the first stage gets all convolutions. But a convolution uses its few weights again at every pixel, and a linear layer
-# uses each weight once per image. The second rank would be idle nearly all the time.
+# uses each weight once per image. By this count, the second rank is idle nearly always.
 #
-# Operations, too, are only a first guess. When your pipeline runs, time its stages on your GPUs, and move a layer from a slow stage to a faster one that has memory for it. (With 1F1B, early
+# Operations, too, are only a first guess. When your pipeline runs, time its stages on your GPUs, and move a layer from a slow stage to a faster neighbour that has memory for it. (With 1F1B, early
 # stages often have the least memory left.)
 #
 # </details>

@@ -22,8 +22,8 @@ TERMS = (
     Term("GPipe", "The pipeline schedule in which all micro-batches go forward first, then all go backward."),
     Term(
         "1F1B",
-        "The pipeline schedule in which each stage alternates one forward and one backward pass, so that it "
-        "keeps the activations of at most as many micro-batches as there are stages.",
+        "The pipeline schedule that fills the pipeline, then alternates one forward and one backward. A "
+        "stage keeps the activations of at most as many micro-batches as there are stages.",
     ),
     Term(
         "bubble",
