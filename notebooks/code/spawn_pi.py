@@ -13,7 +13,7 @@ part(strips, 0, 1)
 alone = MPI.Wtime() - began
 
 began = MPI.Wtime()
-worker = ["-m", "mpi4py", str(Path(__file__).with_name("cpi.py"))]  # -m mpi4py: an error on one ends all
+worker = ["-m", "mpi4py", str(Path(__file__).with_name("cpi.py"))]  # -m mpi4py: one error ends all
 team = MPI.COMM_SELF.Spawn(sys.executable, args=worker, maxprocs=workers)
 team.Bcast(np.array(strips, dtype=np.int64), root=MPI.ROOT)
 total = np.zeros(())

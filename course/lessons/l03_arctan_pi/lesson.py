@@ -65,7 +65,7 @@ print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 predict("10 strips: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Ranks 0 and 1 each do all jobs alone, then share them as a `pair`. (Recording MPI calls takes time; the notebook skips those of a plain `Intracomm`.) With `MPI.MAX`,
+# Ranks 0 and 1 each do all jobs alone, then share them as a `pair`. (Recording MPI calls takes time; a plain `Intracomm` is not recorded.) With `MPI.MAX`,
 # `allreduce` returns the slowest rank's time:
 
 # %%
@@ -82,7 +82,7 @@ def time_job(team, strips):
 
 
 # %% [markdown]
-# Other programs can only slow a run down, so we keep the fastest. On many ranks, one is usually late: report the median. (Ranks 2 and 3 run once, to free the cores.)
+# Other programs can only slow a run down, so we keep the fastest. On many ranks, some rank is usually late: report the median. (Ranks 2 and 3 run once, to free the cores.)
 
 
 # %%
@@ -118,8 +118,8 @@ draw_times({"one rank": one, "two ranks": two})
 #
 # Where is the **break-even point**, at which one and two ranks take equally long?
 #
-# Each of p ranks computes N/p strips, in time *b* per strip. Everything else, such as `allreduce`, is **overhead**. Its time *a* depends on p,
-# but not on N. With a core per rank, the time for each p is a straight line in N:
+# Each of p ranks computes N/p strips, in time *b* per strip. Everything else, even one rank's `allreduce`, is **overhead**. Its time *a* depends on p,
+# but not on N. With a core per rank, time is a straight line in N for each p (bent on log axes):
 #
 # ***t* = *a* + *b*·N/p**
 
@@ -169,13 +169,13 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With a core per rank, the measured curves cross about where the lines do, although
+# With a core per rank, the curves cross about where the lines do, although
 # `fit` used only 10 and 10,000 strips.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# NumPy takes far less time per strip. **Vote:** is one rank now faster up to (a) fewer
+# NumPy is far faster per strip. **Vote:** is one rank now faster up to (a) fewer
 # strips, (b) as many, (c) more?
 
 
@@ -190,18 +190,21 @@ def numpy_pi(team, strips):
 
 
 loop_pi, pi = pi, numpy_pi  # `time_job` calls pi
-quick_one, quick_two = fastest(MPI.COMM_SELF, (10, 10_000)), fastest(pair, (10, 10_000))
+quick_jobs = (10, 1_000, 2_000, 4_000, 10_000)
+quick_one, quick_two = fastest(MPI.COMM_SELF, quick_jobs), fastest(pair, quick_jobs)
 pi = loop_pi
 
 # %% tags=["nbval-ignore-output"]
-(quick_a, quick_b), (quick_a_two, _) = fit(cluster["quick_one"][0], 1), fit(cluster["quick_two"][0], 2)
+quick_one, quick_two = cluster["quick_one"][0], cluster["quick_two"][0]
+(quick_a, quick_b), (quick_a_two, _) = fit(quick_one, 1), fit(quick_two, 2)
 print(f"b = {1e9 * quick_b:.1f} ns, break-even at {2 * (quick_a_two - quick_a) / quick_b:,.0f} strips")
-# !mpiexec -n 2 python code/03_quadrature.py  # the loop, outside the notebook
+print("speed-ups:", {N: round(quick_one[N] / quick_two[N], 2) for N in quick_one})
+# !mpiexec -n 2 python code/03_quadrature.py  # the loop, outside the notebook: similar?
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). *b* fell, the added overhead did not. So faster ranks need a larger job before sharing it pays.
+# (c). *b* fell, the added overhead did not: sharing pays only for larger jobs.
 #
 # </details>
 
@@ -212,22 +215,19 @@ print(f"b = {1e9 * quick_b:.1f} ns, break-even at {2 * (quick_a_two - quick_a) /
 # **Predict** from the loop's *a* and *b*:
 
 # %%
-predict("40,000 strips on two ranks: how many times as long as 20,000 on one?", None)
 predict("100 strips on two ranks: how many times as long as 50 on one?", None)
 
 # %%
 # %%px
-long = fastest(pair, [40_000], 500)[40_000] / fastest(MPI.COMM_SELF, [20_000], 500)[20_000]
 short = fastest(pair, [100])[100] / fastest(MPI.COMM_SELF, [50])[50]
 
 # %% tags=["nbval-ignore-output"]
-outcome("40,000 strips on two ranks: how many times as long as 20,000 on one?", cluster["long"][0])
 outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster["short"][0])
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each rank computes as many strips as one alone. The added overhead is much of the short job's time, but under 1 % of the long job's.
+# Each rank has as many strips as one alone. The added overhead is much of so short a job; with 20,000 strips per rank, it would be under 1 %.
 #
 # </details>
 #
@@ -249,7 +249,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On 1,024 ranks, computing takes 0.98 s, and overhead 10 s. From about 700 ranks on, more ranks are *slower*.
+# On 1,024 ranks, computing takes 0.98 s, overhead 10 s. From about 700 ranks on, more ranks are *slower*.
 #
 # </details>
 
@@ -258,7 +258,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | Grows with p: summing *one number* takes log₂ p steps, 10 for 1,024 ranks (recursive doubling, lesson 04). For large gradients, bandwidth decides. Computing hides communication (lesson 06), but less as N/p shrinks |
+# | *a* | Grows with p: summing *one number* takes log₂ p steps (recursive doubling, lesson 04). For large gradients, bandwidth decides. Computing can hide communication (lesson 06), less as N/p shrinks |
 # | *b* | Rises if many ranks read a node's memory at once, messages slow the computing, or a GPU has too few images to stay busy |
 # | training | With one rank and the full model per GPU, N counts the images per step. Weak scaling keeps the images *per GPU*, so the batch grows (lesson 05) |
 
@@ -273,10 +273,10 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # ## Discuss
 #
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs. You need it in a minute, so you want 480. What do you ask
-# first? (a) Which network? (b) Did its job grow? (c) How fast is a GPU?
+# first? (a) Which network? (b) Did the slide's job grow? (c) How fast is a GPU?
 #
-# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours keeps its batch: if that has
-# 480 images, 480 GPUs take a minute only without overhead.</details>
+# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours keeps its batch. With
+# 480 images, that leaves one per GPU, and no time for overhead.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -292,7 +292,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # In this question, *a* is the same on 8 and 16 GPUs. And in practice? With a ring all-reduce (lesson 04), the time for the bytes approaches a constant as p grows, but
 # the number of steps grows with p. (In a tree, it grows only with log p.) Between nodes, each byte and each message takes longer.
 #
-# What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even point moves to a job ten times as large.
+# What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even job is ten times as large.
 
 # %% [markdown]
 # ### Who can be a rank?
@@ -356,7 +356,7 @@ part(strips, 0, 1)
 alone = MPI.Wtime() - began
 
 began = MPI.Wtime()
-worker = ["-m", "mpi4py", str(Path(__file__).with_name("cpi.py"))]  # -m mpi4py: an error on one ends all
+worker = ["-m", "mpi4py", str(Path(__file__).with_name("cpi.py"))]  # -m mpi4py: one error ends all
 team = MPI.COMM_SELF.Spawn(sys.executable, args=worker, maxprocs=workers)
 team.Bcast(np.array(strips, dtype=np.int64), root=MPI.ROOT)
 total = np.zeros(())
@@ -366,7 +366,7 @@ shared = MPI.Wtime() - began
 print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one process: {1e3 * alone:,.1f} ms")
 
 # %% [markdown]
-# You measured *b* in the core. Estimate the time of a thousand strips, and of twenty million. (This loop takes nearly
+# You measured *b* in the core. Estimate the time of a thousand strips, and of twenty million. (This loop takes up to
 # twice as long.) Starting workers takes less time than Setup did, which starts four ranks and the notebook's tools. **Predict:** are two workers faster
 # than one process with a thousand strips? And with twenty million?
 
@@ -382,7 +382,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 #
 # With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if each has a core, and the
 # parent has one, too. Why does the parent need a core when it only waits? Open MPI polls: it checks again and again whether a message has come.
-# This course sets `mpi_yield_when_idle`: a waiting rank lets others run. Without it, three busy processes can share
+# This course sets `mpi_yield_when_idle`: a waiting rank lets others run. Without it, three busy processes can compete for
 # two cores, and the workers gain less.
 #
 # </details>
@@ -401,7 +401,7 @@ print(in_c.read_text(), in_r.read_text(), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have looked</summary>
 #
-# `MPI_Reduce` adds up the parts. Unlike `allreduce`, it gives the sum to one rank only, rank 0. And mpi4py finds out what you send; in C, you
+# `MPI_Reduce` adds up the parts. Unlike `allreduce`, it returns the sum only on rank 0. And mpi4py finds out what you send; in C, you
 # state how many numbers, and of which type.
 #
 # </details>
@@ -519,9 +519,9 @@ for dtype in (torch.float32, torch.float64):
 # 10⁻² leaves about two.) Later, the two losses may come closer again: nothing is broken, and both networks learn. In float64, the differences start
 # so much smaller that about ten digits still agree.
 #
-# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps in float64, with a small model that has no dropout and no batch norm.
-# (The parallel loss is the mean over the samples of all ranks.) Give both programs the same first weights and the same samples per step, and let the parallel one split
-# them into equal parts. Use plain SGD: Adam hides a wrong factor in the gradients. Then a difference in the first ten digits is almost surely a bug. Do not stop after step 1, because its loss is computed
+# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps in float64; the parallel one is the mean over all ranks' samples. Use a small model without dropout and batch norm.
+# Give both programs the same first weights and the same samples per step, and let the parallel one split
+# them into equal parts. Use plain SGD: Adam rescales gradients, which hides a wrong factor. Then a difference in the first ten digits is almost surely a bug. Do not stop after step 1, because its loss is computed
 # before the first update.
 #
 # </details>

@@ -124,7 +124,7 @@ def centred(comm, mine, scale):
     hints=(
         "The result is right on rank 0. What do `scale` and `total` hold on rank 1 before the last line?",
         "          scale                      total\n"
-        "rank 0    its own, which is right    the sum\n"
+        "rank 0    rank 0's: right            the sum\n"
         "rank 1    did it receive one?        what did the root send it?",
         "All ranks must make the first call. The second must leave its result on all of them: "
         "comm.…reduce(mine, total)",
@@ -157,7 +157,8 @@ def centred(comm, mine, scale):
         ),
         WrongAnswer(changed(_CENTRED, (" / comm.size", "")), "subtracted the sum"),
     ),
-    why="the program with both mistakes ran and returned numbers. Why is that worse than a hang?",
+    why="Open MPI did not pair rank 0's `Bcast` with the others' `Reduce`, so the program with both mistakes "
+    "ran and returned numbers. Why is that worse than a hang?",
 )
 
 # -------------------------------------------------------------------- 04.4 count
@@ -209,7 +210,7 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="Count",
-    task="How many messages does one rank send, and how many whole arrays is that? Write formulas "
+    task="How many messages does one rank send, and how many arrays do they fill? Write formulas "
     "for n = 2, 4, 8 … ranks.",
     objectives=(1, 2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),

@@ -26,7 +26,7 @@ def film(films: Sequence[Mapping[str, Sequence[Sequence[int]]]], title: str) -> 
     place = 0
     for name, each in frames.items():
         for number, frame in enumerate(each):
-            draw(panels[place + number], frame, heading(name, number))
+            draw(panels[place + number], frame, each[max(0, number - 1)], heading(name, number))
         for spare in panels[place + len(each) : place + ACROSS * lines[name]]:
             spare.axis("off")
         place += ACROSS * lines[name]
@@ -45,8 +45,8 @@ def ranks_in(number: int) -> int:
     return len(str(number).replace("0", ""))
 
 
-def draw(axes: Axes, frame: Frame, title: str) -> None:
-    """One frame."""
+def draw(axes: Axes, frame: Frame, before: Frame, title: str) -> None:
+    """One frame; a thick line surrounds what has changed since the one before."""
     if len(frame) > len(SHADES):
         raise ValueError(f"{len(frame)} ranks in a film of {len(SHADES)} at most; film the first four")
     axes.set_title(title, fontsize=FONT_SIZE, color=INK, loc="left")
@@ -57,7 +57,10 @@ def draw(axes: Axes, frame: Frame, title: str) -> None:
     for row, held in enumerate(frame):
         for column, number in enumerate(held):
             shade = SHADES[(ranks_in(number) * len(SHADES) - 1) // len(frame)]
-            axes.add_patch(Rectangle((column, row), 1, 1, facecolor=shade, edgecolor=INK, linewidth=0.8))
+            changed = number != before[row][column]
+            box = Rectangle((column, row), 1, 1, facecolor=shade, edgecolor=INK, zorder=1 + changed)
+            box.set_linewidth(2.8 if changed else 0.8)
+            axes.add_patch(box)
             middle = column + 0.5, row + 0.5
             axes.text(*middle, str(number), ha="center", va="center", fontsize=FONT_SIZE, color=ink_on(shade))
 

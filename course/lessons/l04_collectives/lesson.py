@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# In lesson 06, each rank needs the sum of all gradients. An **all-reduce** computes it. It is a **collective**: all ranks of a communicator must make
+# In lesson 06, each rank needs the sum of all ranks' gradients. An **all-reduce** computes it. It is a **collective**: all ranks of a communicator must make
 # collective calls in the same order.
 #
 # All gradients are 1, and rank 0's loss is 100. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collective calls by order. Ranks 1 to 3 add rank 0's loss without an error. Rank 0's second call hangs.
+# (a). MPI matches collective calls by order. Ranks 1 to 3 silently add rank 0's loss to gradients. Rank 0's second call hangs.
 #
 # </details>
 
@@ -61,7 +61,7 @@ comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
 # In the **ring algorithm**, each of n ranks cuts its array into n **chunks**. In each step, it sends one chunk to its right neighbour.
-# In the first loop, a **reduce-scatter**, it adds the arriving chunk to its own, and sends that sum next. In the second, an **all-gather**, it passes complete sums on.
+# In the first loop, a **reduce-scatter**, it adds the arriving chunk to its numbers, and sends that sum next. In the second, an **all-gather**, it passes complete sums on.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
@@ -73,7 +73,7 @@ comm = MPI.COMM_WORLD
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# `Filmed` records the array before each exchange. **Predict:** after the ring's first two exchanges, which rank holds the largest number, and what is it?
+# Rank r's array: [1, 2, 3, 4] · 10ʳ. `Filmed` records each exchange. **Predict:** after the ring's first two exchanges, which rank holds the largest number, and what is it?
 
 
 # %%
@@ -93,20 +93,23 @@ for way in ring, doubling:
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures import film
 
-film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (darker: from more ranks)")
+film(
+    cluster["films"],
+    "The ring moves chunks, doubling whole arrays (darker: sum of more ranks; thick: changed)",
+)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 1, with 4044: rank 0 added 4 to rank 3's 4000, and rank 1 added 40. After three exchanges, each rank has one complete chunk. Three more
-# copy these to all ranks. Doubling needs two exchanges, of whole arrays.
+# Rank 1, with 4044: rank 3's 4000, rank 0's 4 and rank 1's 40. After three exchanges, each rank has one complete chunk. Three more
+# copy these to all. Doubling needs two.
 #
 # </details>
 
 # %% tags=["exercise: 04.4", "subslide"]
 
 # %% [markdown] tags=["notes"]
-# Six minutes for the exercise. Most people forget the second half of the ring, or that a message holds only a chunk.
+# Six minutes. Most people forget the ring's second half, or that a message holds only a chunk.
 # Point at the film.
 
 # %% [markdown] tags=["slide"]
@@ -117,9 +120,9 @@ film(cluster["films"], "The ring moves chunks, doubling moves whole arrays (dark
 #
 # α · (messages per rank) + β · (bytes per rank)
 #
-# This **alpha-beta model** ignores additions, and assumes equal two-way links, one per rank.
+# This **alpha-beta model** ignores additions and congestion, and assumes equal two-way links, one per rank.
 #
-# We imitate a slow network: α is 10 ms, 1/β 5 MB/s (0.04 Gbit/s).
+# We imitate a slow network: α is 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
 
 # %%
 # %%px
@@ -158,7 +161,7 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At which size are both equally fast on eight ranks? Compute it from `counts(8)`, α and β, and replace 1000000 by its digits:
+# At which size are both equally fast on eight ranks? Compute it from `counts(8)`, α and β, and replace 1000000 by your number:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep bytes:
@@ -166,7 +169,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# The **crossover** is 440,000 bytes: 11 extra messages cost the ring 110 ms, and 1.25 fewer arrays (550,000 bytes) save 110 ms.
+# The **crossover** is 440,000 bytes (294 ms): 11 extra messages cost the ring 110 ms, and 1.25 fewer arrays (550,000 bytes) save 110 ms.
 #
 # </details>
 
@@ -191,18 +194,18 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # </details>
 #
-# These 2,048 ranks sum 100 MB of gradients, in one call or a hundred (one per layer). **Vote** for the slowest, then the fastest: (a) one call, ring; (b) one call, doubling; (c) a hundred, ring; (d) a hundred, doubling
+# These 2,048 ranks sum 100 MB of gradients in several equal calls, one after another. **Vote:** from how many calls on is doubling faster: (a) 2, (b) 5, (c) 50?
 
 # %%
 # %%px --targets 0
-for calls in 1, 100:
+for calls in 1, 4, 5, 100:
     times = [calls * messages * alpha + arrays * 100e6 / bandwidth for messages, arrays in counts(2048)]
     print(f"{calls:3} calls: ring {times[0]:6,.0f} s, doubling {times[1]:4.0f} s")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c), then (a): each ring call has 41 s of latency. DDP (lesson 07) joins arrays, but sends some before backward ends.
+# (b): a fifth of 100 MB is below 22.68 MB. Each ring call costs 41 s of latency, so DDP (lesson 07) joins layers in few calls.
 #
 # </details>
 
@@ -211,7 +214,7 @@ for calls in 1, 100:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | With MPI, α (2 µs) and 1/β (25 GB/s) are 5,000 times better, so crossovers stay. NCCL's α, up to 14 µs, raises them; NCCL chooses ring or tree, never doubling |
+# | a fast network card per rank | With MPI, α (2 µs) and 1/β (25 GB/s) are 5,000 times better, so crossovers stay. NCCL's α, up to 14 µs, raises them (and NCCL has no doubling) |
 # | eight ranks share a card | Doubling sends eight arrays through it per exchange between nodes. A ring ordered by node sends under two in all |
 
 # %% [markdown] tags=["slide"]
@@ -223,9 +226,9 @@ for calls in 1, 100:
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# 64 GPUs, one per node, sum 25 MB; α is 14 µs, 1/β 25 GB/s. Ring or doubling? And on 2,048? Bet, then change section 3's `alpha, bandwidth`.
+# 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Bet, then change section 3's `alpha, bandwidth`.
 #
-# <details><summary>What to listen for</summary>On 64, the crossover is 10 MB: the ring takes 3.7 ms, doubling 6.1. On 2,048, it is 159 MB: doubling takes 11, the ring 59, lesson 14's halving 2.3.</details>
+# <details><summary>What to listen for</summary>On 64, the crossover is 10 MB: the ring takes 3.7 ms, doubling 6.1. On 2,048, it is 159 MB: doubling takes 11, the ring 59. Halving (lesson 14): 2.1 and 2.3.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -307,12 +310,12 @@ if comm.rank == 0:
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (trees, below) |
 #
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, where steps decide, doubling on all 512 ranks takes
-# only nine steps. For gigabytes and one card per node, prefer the ring of 512: our leaders leave the network idle while they sum inside their nodes. If each GPU has a card, leaders or a single ring leave most cards idle. Then the GPUs
-# of a node reduce-scatter, each all-reduces its eighth with its peers on other nodes, and the node all-gathers. Or several rings run at once, each through another card, as in NCCL.
+# only nine steps. For gigabytes and one card per node, prefer the ring of 512: our leaders leave the network idle while they sum inside their nodes. If each GPU has a card, leaders or a single ring leave most cards idle. Then let the GPUs
+# of a node reduce-scatter. Each all-reduces its eighth with its peers on other nodes; then the node's GPUs all-gather. Or run several rings at once, each through a different card, as NCCL does.
 #
 # </details>
 #
-# **Remember:** fill one node before the next. On many nodes, leaders save a ring's steps, not its bytes between nodes.
+# **Remember:** for a ring, fill one node before the next. On many nodes, leaders save its steps, not its bytes between nodes.
 #
 # Inside a node, `Bcast` may run as a **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight.
 
@@ -341,12 +344,12 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# When we ran it, the better of ours took 1 to 1.4 times as long as the library. At 1 KiB, the ring sends two messages, and cuts arrays. At 4 MiB, additions, new buffers and caches count too. The model ignores them, so the order may differ on your machine. If two times are close, run
-# it again. In the course's folder, `python -m benchmarks.allreduce` compares all three with Gloo, from 4 B to 64 MiB.
+# When we ran it, the better of ours took 1 to 1.4 times as long as the library. At 1 KiB, the ring loses time with a second message and with cutting the array. At 4 MiB, additions, new buffers and caches count too. The model ignores them, so the order may differ on your machine.
+# In the course's folder, `python -m benchmarks.allreduce` compares all three with Gloo, from 4 B to 64 MiB.
 #
 # </details>
 #
-# A PyTorch script calls none of these. It calls `torch.distributed`, which passes the request to a **communication library** (also called communication runtime):
+# A PyTorch script calls none of these itself. It calls `torch.distributed`, which passes the request to a **communication library** (also called communication runtime):
 #
 # ```
 # application      your training script
@@ -358,8 +361,8 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, choose NCCL. Besides rings, it uses two trees (lesson 14), one per half array, or switches that add. With trees, a rank sends about two arrays, piece by piece, in about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
-# When you time NCCL, mind that a call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. Call `torch.cuda.synchronize()` before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
+# On NVIDIA's GPUs, choose NCCL. Besides rings, it uses two trees (lesson 14), one for each half of the array, or network switches that sum. With trees, a rank sends about two arrays in pieces; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
+# A call of NCCL returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
 # PyTorch has MPI's collectives, under almost the same names. The **root** is the rank that sends or receives the full data:
@@ -428,6 +431,6 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 # - P. Patarasuk and X. Yuan, [Bandwidth optimal all-reduce algorithms for clusters of workstations](https://doi.org/10.1016/j.jpdc.2008.09.002), 2009: the ring.
 # - R. Hockney, [The communication challenge for MPP](https://doi.org/10.1016/S0167-8191(06)80021-9), 1994: latency and bandwidth.
 # - NVIDIA, [NCCL's cost model](https://github.com/NVIDIA/nccl/blob/master/src/graph/tuning.cc): latencies and bandwidths of rings and trees.
-# - T. Kielmann and others, [MagPIe](https://doi.org/10.1145/301104.301116), 1999: a hierarchy of nodes.
+# - T. Kielmann and others, [MagPIe](https://doi.org/10.1145/301104.301116), 1999: a hierarchy of clusters.
 # - PyTorch, [Distributed communication package](https://docs.pytorch.org/docs/stable/distributed.html).
 # - F. Kolly, *Data Parallelism in PyTorch*, 2022: the guide that ran `reduce` on two ranks.

@@ -35,7 +35,7 @@ TERMS = (
         "A way to run a collective in rounds: each rank exchanges with a partner 1 away, then 2, 4, 8 …",
     ),
     Term("latency", "The time that even an empty message takes: alpha in the alpha-beta model."),
-    Term("bandwidth", "The bytes per second that a connection carries once a long message is on its way."),
+    Term("bandwidth", "The bytes per second at which a link carries a long message."),
     Term(
         "alpha-beta model",
         "A message of k bytes takes alpha + beta·k seconds (Hockney): its latency, and a time per byte.",

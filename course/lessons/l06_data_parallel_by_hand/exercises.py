@@ -183,7 +183,7 @@ WAIT_FIRST = Exercise(
     id="06.2",
     title="Spot the bug",
     task="Somebody starts the sums of all gradients, then updates. On one rank the result is right. On "
-    "four it is wrong, and may differ from run to run. Repair it.",
+    "four it can be wrong, and differ from run to run. Repair it.",
     objectives=(2,),
     targets=("started-is-done",),
     stub=_STUB,
@@ -251,7 +251,7 @@ SAME_TRAINING = Question(
         Option(
             "batches of 256, rate 0.1",
             reply="The average of eight equal shards' means is the mean over 256 images. With unequal "
-            "shards it is not. (If each took all 256, loss and accuracy would be right, too.)",
+            "shards it is not. (If each GPU took all 256, only the time would be wrong.)",
             right=True,
         ),
         Option(
@@ -262,9 +262,9 @@ SAME_TRAINING = Question(
         ),
         Option(
             "batches of 256, rate 0.8",
-            reply="With plain SGD, a *sum* of the eight means acts like rate 0.8 (section 1). (With Adam, "
-            "whose steps hardly depend on the gradient's size, the mistake hides unless you clip.) This "
-            "library averages.",
+            reply="This library averages. With plain SGD, a *sum* of the eight means would act like rate 0.8 "
+            "(section 1). (Adam hides such factors unless you clip: its steps hardly depend on the "
+            "gradient's size.)",
             belief="ranks-multiply-the-step",
         ),
     ),

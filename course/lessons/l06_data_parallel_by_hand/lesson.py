@@ -59,7 +59,7 @@ draw = np.random.default_rng(0)  # the same batches on every rank
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 # %% [markdown] tags=["subslide"]
-# Five numbered lines make the usual loop parallel. (`team` is a communicator.)
+# Five numbered lines make the usual loop parallel. `team` is a communicator.
 
 
 # %%
@@ -84,7 +84,11 @@ def train(team, rate, cut=np.array_split):
 
 
 # %% [markdown] tags=["subslide"]
-# `numbers` returns a tensor's memory as a flat array, which MPI overwrites (`reshape` may copy):
+# For now, `share_of_loss` returns a shard's mean loss. Each rank trains alone on whole batches, then all four train on shards.
+#
+# **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
+#
+# The other functions use MPI: `numbers` gives it a tensor's memory as a flat array.
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -97,11 +101,6 @@ def train(team, rate, cut=np.array_split):
 
 # %% tags=["source: course_lib.parallel.data_parallel:sum_gradients"]
 # %%px --save 06_by_hand.py
-
-# %% [markdown] tags=["subslide"]
-# For now, `share_of_loss` returns a shard's mean loss. Each rank trains alone on whole batches, then all four together on shards.
-#
-# **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
 
 
 # %%
@@ -163,20 +162,20 @@ train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # positi
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All three. Dividing each rank's *mean* by 4 is right for four equal shards only: the last run would get 49.5 % right.
-# Until mid-2025, Hugging Face's Trainer made this mistake by default, with tokens (lesson 13).
+# All do. Dividing each rank's *mean* by 4 is right only for four equal shards: the last run would get 49.5 % right.
+# Until mid-2025, Hugging Face's Trainer made this mistake with tokens (lesson 13).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · One line is missing
 #
-# Somebody deletes line 1, 2 or 4; the program still runs. (Without line 2, each rank takes the whole batch.) Which one?
+# Somebody deletes line 1, 2 or 4; the program still runs. Without line 2, each rank takes the whole batch. Which line is missing?
 
 
 # %%
 # %%px
-line = np.random.default_rng(1).choice([1, 2, 4])  # other rounds: seeds 13 and 14
+line = np.random.default_rng(1).choice([1, 2, 4])
 broadcast_weights = broadcast_weights if line != 1 else lambda team, model: None
 sum_gradients = sum_gradients if line != 4 else lambda team, model: None
 train(comm, rate=0.4, cut=(lambda batch, n: [batch] * n) if line == 2 else np.array_split)
@@ -184,7 +183,7 @@ train(comm, rate=0.4, cut=(lambda batch, n: [batch] * n) if line == 2 else np.ar
 from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  # restored
 
 # %% [markdown]
-# Compare with 2.33, 0.400933 and 85.5 %:
+# Compare with 2.33, 0.400933 and 85.5 %. Before you open the answer, play seeds 13 and 14.
 
 # %%
 predict("Which line is missing?", None)
@@ -202,15 +201,15 @@ outcome("Which line is missing?", int(cluster["line"][0]), word="it was line")
 # line 4       2.33      1.573289    76.8 %    each rank learns only from its shard, in steps four times too small
 # ```
 #
-# Deleting line 2 costs one image: who notices? (With mean losses and averaged gradients, as in DDP (lesson 07), it changes no number.)
+# Deleting line 2 costs one image: who notices? With mean losses and averaged gradients (DDP, lesson 07), only the time grows.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Who is late?
 #
-# Rank 0 secretly shuffles four sleeps, one per rank: 30, 20, 10 and 0 ms. Each rank sleeps before each of 60 gradient sums, then times
-# the sum. **Predict:** does the sleep cost about 0.9 s (15 ms per step, the mean) or 1.8 s?
+# Rank 0 secretly shuffles the ranks' sleeps: 30, 20, 10 and 0 ms. Each rank sleeps before each of 60 gradient sums, then times
+# the sum. **Predict:** do the sleeps cost 0.9 s, the mean, or 1.8 s?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -259,16 +258,16 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 #
 # | | PyTorch's DDP (lesson 07) |
 # |---|---|
-# | lines 1, 4 | Wrapping the model replaces both. Line 2 stays yours |
+# | lines 1, 4 | The wrapper does both. Lines 2 and 5 stay yours |
 # | line 3 | Gradients are *averaged* over n data-parallel ranks: call `(n * loss).backward()`; `loss` is your share |
-# | section 4 | NCCL calls return before the sum exists: find the straggler in a profile |
+# | section 4 | NCCL calls return before the sum exists, so `waited` misleads: compare ranks' profiles |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start with equal weights. Shard each batch. Divide a shard's *summed* loss by the *whole* batch's size (images, or tokens). Add the gradients. Then n ranks train as one, up to rounding.
-# - Exceptions: layers or losses that mix samples (**batch norm**: lesson 07), random layers (**dropout**: different seeds on data-parallel ranks), and gradient clipping before the sum.
-# - In an all-reduce, the rank that arrives last waits least.
+# - Start with equal weights. Shard batches. Divide a shard's *summed* loss by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
+# - **Batch norm** (lesson 07), losses that mix samples, penalties that each rank adds, and clipping before the sum make a difference. Seed **dropout** differently on data-parallel ranks.
+# - In an all-reduce, a clearly late rank waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -276,7 +275,7 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 # One rank gets 254 of 297 images right, eight get 245. Do you first (a) try five more seeds, or (b) compare the first
 # step's loss and gradients?
 #
-# <details><summary>What to listen for</summary>(b), without dropout and batch norm: one cheap step points to the faulty line. If nothing differs, check the evaluation, then (a).</details>
+# <details><summary>What to listen for</summary>(b): with dropout and batch norm off, one cheap step points to the faulty line. If nothing differs, check the evaluation, then (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -284,7 +283,7 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 # %% [markdown] tags=["more"]
 # ## More
 #
-# If *one* of 2,048 GPUs computes 10 % longer per step and all wait, ten days of training become up to eleven. Can you find that GPU in a profile?
+# If *one* of 2,048 GPUs computes 10 % longer per step and all wait, ten days of training become up to eleven. Can you find that GPU in the ranks' profiles?
 
 # %% tags=["exercise: 06.q1"]
 
@@ -337,8 +336,7 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 #
 # </details>
 #
-# In a real network, a gradient becomes complete somewhere inside `backward`. PyTorch then calls a **hook**, a function of ours. Our hook starts the
-# all-reduce. `sum_when_ready` registers it for every parameter, and returns a function that waits for all sums.
+# In a real network, a gradient becomes complete somewhere inside `backward`. PyTorch then calls our function, a **hook**, which starts the all-reduce. `sum_when_ready` registers it for every parameter, and returns a function that waits for all sums.
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
@@ -347,7 +345,7 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # Does overlap help a real network of six layers? Each has a weight and a bias: 12 messages per step.
 #
 # Our unit of time is forward plus backward. On our link, each message has a fixed cost of 0.3, and all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides at most
-# backward (about 2/3), but the 12 fixed costs alone take 3.6. So libraries collect gradients in **buckets**, and send each as one message. The **fusion threshold** limits a bucket's bytes. `course_lib`'s `GradientBuckets` sends buckets
+# backward (about 2/3), but the 12 fixed costs alone take 3.6. So libraries collect gradients in **buckets**, and send each as one message. The **fusion threshold** limits a bucket's bytes. `GradientBuckets` sends buckets
 # during backward.
 #
 # **Predict** the fastest: 12 messages with overlap, 4, or a single one? (Only ranks 0 and 1 take part, `--targets 0:2`, so that each has a core. `Create_group` makes their communicator; `Split` would wait for the others.)
@@ -376,14 +374,14 @@ once = timed(pair, lambda: compute(plain), repeat=40)  # our unit
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
 
 # %% [markdown]
-# We time five kinds of steps. *none*, a step without messages, takes about one unit: divide by it. (A bar is the median of five runs; its thin line spans fastest to slowest.)
+# We time five kinds of steps. *none* sends nothing. Divide by the unit, printed above the bars. (A bar is the median of five runs; its thin line spans fastest to slowest.)
 
 # %%
 # %%px --targets 0:2 --timeout 100
-link = slow_messages(pair, seconds=0.3 * once, gbit_per_s=8e-9 * nbytes / (0.5 * once))  # all bytes: 0.5
+link = slow_messages(pair, seconds=0.3 * once, gbit_per_s=8e-9 * nbytes / (0.5 * once))  # 0.5 in all
 hooked, four, single = deep(), deep(), deep()
 wait = sum_when_ready(link, hooked)
-fused = GradientBuckets(link, four, bucket_bytes=2**20)
+fused = GradientBuckets(link, four, bucket_bytes=2**20)  # cuts no tensor
 whole = GradientBuckets(link, single, bucket_bytes=2**24)
 ways = {
     "none": lambda: compute(plain),
@@ -395,16 +393,17 @@ ways = {
 rows = measure(pair, ways, repeat=5, by="messages")
 
 # %% tags=["nbval-ignore-output"]
+print(f"one unit: {1000 * cluster[0]['once']:.0f} ms")
 show(cluster[0]["rows"], x="messages", y="time of a step")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
 # A single message should be fastest: 1 + 0.3 + 0.5 = 1.8, although it waits for backward. With 12, the first starts soon after forward, and the link never rests: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
-# Four start halfway through backward, when the first bucket is full: 2/3 + 4 · 0.3 + 0.5 = 2.4.
+# With four, the first bucket is full halfway through backward: 2/3 + 4 · 0.3 + 0.5 = 2.4.
 #
-# With a fixed cost below 0.1 (usual for large models on GPUs), these four buckets beat one, because overlap hides more: try 0.02. In a ring, the fixed cost grows with n (in a tree, with log n): use larger buckets. From its second step on, PyTorch's DDP (lesson 07) by default closes its
-# first bucket at 1 MiB and the others at 25 MiB. The library **Horovod** made hooks and fusion popular.
+# With a fixed cost below 0.1 (usual for large models on GPUs), these four buckets beat one, because overlap hides more: try `seconds=0.02 * once`. In a ring, the fixed cost grows with n (in a tree, with log n): use larger buckets. From its second step on, PyTorch's DDP (lesson 07) by default closes its
+# first bucket at 1 MiB and the others at 25 MiB. The library **Horovod** made fusion popular.
 #
 # Our delay is a sleep. On a real link, overlap may hide less: many MPI libraries make **progress** (move bytes) only inside MPI calls, and backward makes few.
 # NCCL makes progress by itself, but its kernels occupy a part of the GPU.
@@ -429,11 +428,11 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 #                  shard 1   shard 2   shard 3
 # ```
 #
-# A *synchronous* server waits for a gradient from every worker, and then updates once. With section 2's shares, this equals training with an all-reduce, up to rounding. But with n workers, a single server
+# A *synchronous* server waits for every worker's gradient, then updates once. With section 2's shares, this equals training with an all-reduce, up to rounding. But with n workers, a single server
 # receives n gradients and sends n copies of the weights per step (so real systems split the weights over servers). In a ring all-reduce, each rank sends less than twice the gradient's bytes for any n, though in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. Is that free? While one worker computes, the others' gradients
-# change the weights. So its own gradient arrives **stale**. Its **staleness** is the number of updates since the worker received the weights.
+# change the weights. That makes its gradient **stale**. Its **staleness** is the number of updates since the worker received the weights.
 #
 # Three equal workers sleep 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. How stale are its gradients then? (`train_asynchronously` runs the
 # server on rank 0. There, `service.order` lists each update's worker, and `service.staleness` its staleness.)
@@ -521,8 +520,8 @@ train_late(18, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? Not without stragglers: while 19 asynchronous workers send 240 gradients, 19 *synchronous* ones could take 240 / 19 ≈ 13 steps, if sending is free. Thirteen steps with all 1,500 images (79 per worker)
-# and rate 0.8 reach 84 % (we ran it), so here it was not.
+# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? No: without stragglers, 19 *synchronous* workers could take 240 / 19 ≈ 13 steps while 19 asynchronous ones send 240 gradients, if sending is free. Thirteen steps with all 1,500 images (79 per worker)
+# and rate 0.8 reach 84 % (we ran it).
 #
 # Stale gradients need a smaller rate, and the order of arrival makes every run different. With fast links and enough computing per step, overlap hides most of an all-reduce. So large models are almost always pre-trained synchronously, and slow machines are replaced. Parameter servers
 # remain in some recommenders whose embedding tables are too large for one machine.

@@ -40,6 +40,6 @@ TERMS = (
         "parameter server",
         "A rank that keeps the weights and the optimizer; workers send it gradients and receive weights.",
     ),
-    Term("Horovod", "A library for data parallelism over MPI or NCCL, with tensor fusion and compression."),
+    Term("Horovod", "A library for data parallelism over MPI, NCCL or Gloo: tensor fusion, compression."),
     Term("staleness", "How many updates a server made between sending weights and receiving their gradient."),
 )

@@ -197,8 +197,8 @@ def _after_power_cut(moment: Moment, old: bytes | None, later: list[str]) -> Non
     elif found:
         question = "Where are the others when `fsync` is called? Python buffers what you write."
     raise Wrong(
-        f"A power cut after {moment.after}: of the {len(NEW)} bytes of the file `path`, {found} are on the "
-        f"disk. {question}"
+        f"A power cut after {moment.after}: of the {len(NEW)} bytes of the file `path`, only {found} "
+        f"are sure to be on the disk. {question}"
     )
 
 
@@ -467,7 +467,7 @@ NO_ANSWER = Question(
             "by 5 or 10, as the first may have run",
             reply="The first call may have run, and only its answer was lost. The caller cannot know. So "
             "number the calls, and let the server keep its results: asked for an old number, it answers "
-            "with the old result. Our six lines do not.",
+            "with the old result. Our six lines do neither.",
             right=True,
         ),
         Option(

@@ -22,7 +22,7 @@
 #     answer: >-
 #       64: the global batch stays 128. (Batch norm's statistics differ.)
 #   - ask: Which weights does each rank have after a step of data parallelism?
-#     answer: All of them, and the same on all ranks. So any one rank can save them. (Batch norm's statistics may differ.)
+#     answer: All, and the same on all ranks (unless sharded). So any rank can save them. (Batch norm's statistics may differ.)
 # ---
 
 # %% [markdown] tags=["slide"]
@@ -46,7 +46,7 @@ signal.alarm(4)  # the timeout
 comm.allreduce(1.0)  # sum the gradients"""
 
 # %% [markdown] tags=["subslide"]
-# We start three equal jobs, all with this disk:
+# We start three such jobs, with the same broken disk:
 
 # %% tags=["nbval-ignore-output"]
 from random import Random
@@ -57,7 +57,7 @@ job = ["mpiexec", "--output", "rank", "-n", "4", "python", "-c", program, str(br
 jobs = [Popen(job, stdout=PIPE, stderr=STDOUT, text=True) for _ in range(3)]
 for each in jobs:
     log = each.communicate(timeout=100)[0].splitlines()
-    print(*(line for line in log if "process rank" in line))  # prterun is a part of mpiexec
+    print(*(line for line in log if "process rank" in line))  # of mpiexec; next line: signal 14
 
 # %% [markdown]
 # **Vote:** whose disk do you replace? (a) That of the rank named most often. (b) Nobody's yet. (c) All that were named.
@@ -71,7 +71,7 @@ for each in jobs:
 # %% [markdown] tags=["slide"]
 # ## 2 · The stacks
 #
-# After two seconds, `faulthandler` also wrote each rank's **stack**: the lines that the rank was in, innermost first. Line 13 is the sum.
+# After two seconds, `faulthandler` wrote each rank's **stack**: the lines that the rank was in, innermost first. Line 13 is the sum.
 
 # %% tags=["nbval-ignore-output"]
 print(*(line for line in log if "File" in line), sep="\n")  # in brackets: the rank
@@ -102,12 +102,12 @@ outcome("Whose disk is broken?", broken, word="that of rank")
 # %% [markdown] tags=["slide"]
 # ## 3 · Killed while saving
 #
-# What is left? The last **checkpoint**, a file from which training can resume. The obvious way to write it:
+# A killed job leaves its last **checkpoint**, a file from which training can resume. The obvious way to write it:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# What if a kill interrupts this write? The safe way is an **atomic save**: write a second file. When it is complete, `os.replace` gives it the old name in one instant.
+# A kill can interrupt this write. So an **atomic save** writes a second file. When it is complete, `os.replace` gives it the old name in one instant.
 #
 # A power cut leaves only what is on the disk:
 #
@@ -192,7 +192,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["subslide"]
 # Why an all-reduce? Let each of two ranks read only its own `asked`. After step 50, rank 1 gets SIGUSR1. **Vote:** (a) Both save and end. (b) Rank 1 ends, and rank 0 trains on. (c) The job hangs.
 #
-# Then *one* rank resumes. At which step? And with the all-reduce?
+# Then *one* rank resumes. At which step, without and with the all-reduce?
 
 # %%
 from re import MULTILINE, findall
@@ -218,14 +218,14 @@ trial("with it:", training, ask)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). In step 51, rank 0 waits for rank 1. Step 40 was saved last. With the all-reduce, rank 0 saved step 50.
+# (c). Rank 1 has ended, so rank 0 waits in step 51. Step 40 was saved last. With the all-reduce, rank 0 saved step 50.
 #
 # All six decimals agree (in float64): Adam's state was saved, and each step has the same 128 samples.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# **Your saver on trial.** A kill ends the save of step 60 after 1,000 bytes: first `naive_save`, then your saver. **Vote** for each: does the restart fail, or at which step does it begin?
+# **Your saver on trial.** We kill `naive_save`, then your saver, in step 60's save after 1,000 bytes. **Vote** for each: does the restart fail, or at which step does it begin?
 
 # %%
 from inspect import getsource
@@ -248,8 +248,8 @@ for name, saver in {"naive_save": naive_save, "atomic_save": atomic_save}.items(
 #
 # | | with 64 GPUs |
 # |---|---|
-# | a hang | The CPU only queues collectives: compare stacks (`py-spy dump`) and queues |
-# | saving | With ZeRO, each rank saves its shard in a new folder. When all are stored, rank 0 writes a marker file |
+# | a hang | The CPU only queues collectives: compare stacks (`py-spy dump`) and ranks' queues |
+# | saving | With ZeRO, the ranks save their shards in one new, shared folder. When all are stored, rank 0 writes a marker file |
 # | resuming | On a different number of ranks, rounding, batch norm and dropout differ. On fewer, accumulate gradients |
 
 # %% [markdown] tags=["slide"]
@@ -281,8 +281,8 @@ for name, saver in {"naive_save": naive_save, "atomic_save": atomic_save}.items(
 # %% [markdown]
 # <details><summary>Open after you have solved 15.3</summary>
 #
-# A step also reads the optimizer's momentum, and dropout draws from the random-number state. Each rank has to save its own random-number state, and on a GPU also `torch.cuda.get_rng_state()`. Restoring
-# them needs the same number of ranks. Also save the learning-rate scheduler, the gradient scaler and the position of the data loader.
+# A step also reads the optimizer's momentum, and dropout draws from the random-number state. Each rank has to save its own random-number state, and on a GPU also `torch.cuda.get_rng_state()`. This works
+# only on the same number of ranks. Also save the learning-rate scheduler, the gradient scaler and the position of the data loader.
 #
 # </details>
 
@@ -333,12 +333,12 @@ outcome("Whose card is broken in the first line?", cases[0], word=f"the cards we
 # Two neighbours on the ring received nothing. One has the broken card, and the other waits for it. The rank before the pair received arrays, so its card works, and it also sent one. The first of the pair did not get that array,
 # so its card is broken.
 #
-# On a cluster, look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. (With large messages, or a card that breaks later, the counts say less.) On GPUs, Python only queues a sum,
-# so compare collectives: PyTorch's **flight recorder** logs what each rank has queued, started and completed. In each process group, first suspect the rank that queued fewest; if all queued the same, the one that started fewest.
+# On a cluster, look for proof in the logs of the nodes: *link down* from the network, *Xid* from a GPU. (With large messages, a tree, or a card that breaks later, the counts say less.) On GPUs, Python only queues a sum,
+# so compare collectives: PyTorch's **flight recorder** logs what each rank has queued, started and completed. In each process group, first suspect the rank that queued fewest (it may wait in a different group), then the one that started fewest (needs `TORCH_NCCL_ENABLE_TIMING=1`).
 #
 # </details>
 #
-# Now nothing is broken, but each rank is late in one step out of ten, by chance. With one rank, about 100 of 1,000 steps are slow. How many are slow with 64 ranks that wait for each other?
+# Now nothing is broken, but each rank, independently, is late in one step out of ten. With one rank, about 100 of 1,000 steps are slow. How many are slow with 64 ranks that wait for each other?
 
 # %%
 predict("64 ranks: in how many of 1,000 steps is at least one late?", None)
@@ -376,12 +376,12 @@ print("steps in which it came last:", *np.bincount(waited.argmin(axis=0)[slow], 
 # %% [markdown]
 # The totals accuse nobody. A rank that is always late would have waited almost nothing in all. So look at *each step*: the rank that waited least came last. If it is mostly the same rank, and it has no more work than the others, move it to a
 # different node. If it keeps changing, as here, look for a cause that can hit every rank, such as samples of different
-# lengths. (On GPUs, synchronize the device before you read the clock, and only in some steps: it ends the overlap.)
+# lengths. (On GPUs, synchronize the device before you read the clock, and only in some steps: synchronizing ends the overlap.)
 #
-# What if a rank dies? If its *process* dies, the operating system closes its connections, and `mpiexec` ends the job. If its *node* loses power, its connections stay open. So a controller asks each node for a **heartbeat**, a sign of life.
+# What if a rank dies? If its *process* dies, the operating system closes its connections, and `mpiexec` ends the job. If its *node* loses power, nobody closes them. So a controller asks each node for a **heartbeat**, a sign of life.
 # By default, Slurm declares a node down after 300 s without an answer. A shorter wait finds dead nodes sooner, but also declares slow ones dead.
 #
-# To remember: **ask each rank what it did last, and ask who came last in each step. Equal stacks hide the culprit.**
+# To remember: **compare what each rank did last, and which rank came last in each step.**
 #
 # ### What does a failure cost?
 #
@@ -397,8 +397,8 @@ sbatch -n 64 --time=1:00:00 --requeue --open-mode=append --signal=B:USR1@60 --wr
 """
 
 # %% [markdown]
-# At least 60 seconds before the time limit, Slurm signals the job's shell, which runs `stop`. Open MPI's `mpiexec` passes the signal to the ranks: they agree, save and end (60 s must suffice for a step and a save). The signal interrupts the first `wait`; the second waits for `mpiexec`. Then `scontrol requeue` puts the job back into the queue.
-# (FOLDER must be on a shared file system. For `torchrun`, SIGTERM and preemption, see [Slurm](../docs/several-machines/slurm.md#before-the-time-limit).)
+# At least 60 seconds before the time limit, Slurm signals the job's shell, which runs `stop`. Open MPI's `mpiexec` passes the signal to the ranks: they agree, save and end (60 s must suffice for the steps until they agree, and the save). The signal interrupts the first `wait`; the second waits for `mpiexec`. Then `scontrol requeue` puts the job back into the queue.
+# (FOLDER must be on a shared file system. For lost nodes (they may end this job), `torchrun`, SIGTERM and preemption, see [Slurm](../docs/several-machines/slurm.md#before-the-time-limit).)
 #
 # A failure gives no warning, so how often should you save? Meta trained Llama 3 on 2,048 nodes with eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**). That is one every
 # 3.1 hours, the machine's **mean time between failures** (MTBF). We assume one minute per save and ten per restart, in which the training stands still.
@@ -407,7 +407,7 @@ sbatch -n 64 --time=1:00:00 --requeue --open-mode=append --signal=B:USR1@60 --wr
 predict("Minutes of work between two saves, on 2,048 nodes?", None)
 
 # %% [markdown]
-# If you save rarely, each failure destroys much work: half an interval, on average. If you save often, the saves eat the time. Let a save take δ, and a failure come every M on average. If δ is much smaller than M, the best interval is about τ = √(2δM), **Young's formula**.
+# If you save rarely, each failure destroys much work: half an interval, on average. If you save often, the saves take much time. Let a save take δ, and a failure come every M on average. If δ is much smaller than M, the best interval is about τ = √(2δM), **Young's formula**.
 
 # %%
 M = 54 * 24 * 3600 / 419
@@ -425,7 +425,7 @@ for minutes in (5, best / 60, 60):
     print(f"a save every {minutes:4.1f} min: {lost(60 * minutes):.1%} of the time is lost")
 
 # %% [markdown]
-# Even the best interval loses 15 %. (Meta reports less than 10 %, so their saves or restarts are probably shorter than our guesses.) You may improve one of the two. **Vote:** what gains more? (a) Restarts that take a tenth. (b) Saves that take a tenth.
+# Even the best interval loses 15 %. (Meta reports less than 10 %, so their saves or restarts are probably shorter than our guesses.) You may shorten one of the two. **Vote:** what gains more? (a) Restarts that take a tenth. (b) Saves that take a tenth.
 
 # %%
 for save, restart in ((60, 600), (60, 60), (6, 600)):
@@ -434,7 +434,7 @@ for save, restart in ((60, 600), (60, 60), (6, 600)):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), with these numbers. Short restarts help once per failure. Short saves help twice: each takes less time, and because they are cheap, you save more often, so that a failure destroys less
+# (b), with these numbers. Short restarts help once per failure. Short saves help twice: each takes less time, and you can save more often, so that a failure destroys less
 # work.
 #
 # </details>
@@ -483,7 +483,7 @@ print(*sorted(said.splitlines()), sep="\n")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). By default, `async_save` returns only when it has its copy. Wait for `result()` before the next save,
+# (a). By default, `async_save` returns only when it has its copy. So δ is the time of the copy. Wait for `result()` before the next save,
 # and before you end: it also raises the errors of the write.
 #
 # </details>
@@ -511,12 +511,12 @@ elif comm.rank == 0:
     print("2 + 3 =", comm.recv(source=1, tag=2))
 
 # %% [markdown]
-# (PyTorch's `torch.distributed.rpc` is only maintained; new systems use gRPC or Ray.) What if no answer comes? The caller decides what silence means:
+# (PyTorch's `torch.distributed.rpc` is in maintenance mode; new systems use gRPC or Ray.) What if no answer comes? The caller decides what silence means:
 
 # %% tags=["exercise: 15.q6"]
 
 # %% [markdown]
-# The way out is an **idempotent** function: running it twice has the same effect as running it once. To remember: **a failure costs the work since the last save, and silence does not say what has run.**
+# The way out is an **idempotent** function: running it twice has the same effect as running it once. To remember: **a failure costs a restart and the work since the last save; a call without an answer may have run.**
 #
 # ## References
 #

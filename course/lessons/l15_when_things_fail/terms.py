@@ -49,7 +49,7 @@ TERMS = (
         "The best work between two saves is about √(2δM), if a save takes δ, much less than the mean time "
         "between failures, M.",
     ),
-    Term("elastic", "Of a training: it goes on when the number of its ranks changes.", forms=""),
+    Term("elastic", "Of a training: it restarts by itself when the number of its nodes changes.", forms=""),
     Term(
         "remote procedure call",
         "RPC: a function runs on another rank, and its result comes back.",
