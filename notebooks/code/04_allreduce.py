@@ -53,17 +53,17 @@ def counts(n):
 
 
 # %%
-def seconds(comm, way, nbytes):
-    """The slowest rank's best of three runs."""
+def seconds(comm, way, nbytes, runs=3):
+    """The slowest rank's best run."""
     array = np.ones(nbytes // 8)
-    best = min(repeat(lambda: way(comm, array), number=1, repeat=3))
+    best = min(repeat(lambda: way(comm, array), number=1, repeat=runs))
     return comm.allreduce(best, op=MPI.MAX)
 
 
 # %%
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]
+    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]  # notebook: none
     for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -71,7 +71,7 @@ if __name__ == "__main__":
 
 
 # %%
-alpha, bandwidth = 10e-3, 5e6  # s, bytes/s
+alpha, bandwidth = 10e-3, 5e6  # imitated; s, bytes/s
 if __name__ == "__main__" and comm.rank == 0:
     for n in 4, 8, 64, 2048:
         (ring_messages, ring_arrays), (messages, arrays) = counts(n)

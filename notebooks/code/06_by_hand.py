@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)
-torch.set_default_dtype(torch.float64)  # rounding changes no printed digit
+torch.set_default_dtype(torch.float64)  # hides rounding
 
 comm = MPI.COMM_WORLD
 data = np.load(Path(__file__).with_name("data") / "digits.npz")
@@ -39,11 +39,11 @@ def train(team, rate, cut=np.array_split):
         optimizer.zero_grad()
         loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
         loss.backward()
-        sum_gradients(team, model)  # 4 add the gradients of all ranks
+        sum_gradients(team, model)  # 4 add all ranks' gradients
         optimizer.step()
         losses.append(team.allreduce(loss.item()))  # 5 add their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
-    if comm.rank == 0:  # COMM_SELF gives every rank team.rank 0
+    if comm.rank == 0:  # in COMM_SELF, every rank is rank 0
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 

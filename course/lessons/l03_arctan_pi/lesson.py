@@ -65,7 +65,7 @@ print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 predict("10 strips: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Ranks 0 and 1 each do all jobs alone, then share them as a `pair`. (Recording MPI calls takes time; a plain `Intracomm` is not recorded.) With `MPI.MAX`,
+# Ranks 0 and 1 each do all jobs alone, then share them as a `pair`. (Recording MPI calls takes time; a plain `Intracomm` records none.) With `MPI.MAX`,
 # `allreduce` returns the slowest rank's time:
 
 # %%
@@ -82,7 +82,7 @@ def time_job(team, strips):
 
 
 # %% [markdown]
-# Other programs can only slow a run down, so we keep the fastest. On many ranks, some rank is usually late: report the median. (Ranks 2 and 3 run once, to free the cores.)
+# Other programs can only slow a run down, so we keep the fastest. On many ranks, some rank is usually late: report the median. (Ranks 2 and 3 run once, then free the cores.)
 
 
 # %%
@@ -147,12 +147,12 @@ if __name__ == "__main__" and comm.rank == 0:
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We compute it, then measure jobs up to twice as large:
+# We compute it, then measure jobs up to four times that size:
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
 break_even = 2 * (a_two - a_one) / b
-cluster["jobs"] = jobs = [max(round(break_even * k / 8), 1) for k in range(1, 17)]
+cluster["jobs"] = jobs = [max(round(break_even * k / 4), 1) for k in range(1, 17)]
 
 # %%
 # %%px
@@ -169,8 +169,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With a core per rank, the curves cross about where the lines do, although
-# `fit` used only 10 and 10,000 strips.
+# With a core per rank, the curves cross near the lines' crossing, although `fit` used only 10 and 10,000 strips.
 #
 # </details>
 
@@ -196,22 +195,23 @@ pi = loop_pi
 
 # %% tags=["nbval-ignore-output"]
 quick_one, quick_two = cluster["quick_one"][0], cluster["quick_two"][0]
-(quick_a, quick_b), (quick_a_two, _) = fit(quick_one, 1), fit(quick_two, 2)
-print(f"b = {1e9 * quick_b:.1f} ns, break-even at {2 * (quick_a_two - quick_a) / quick_b:,.0f} strips")
+(quick_a, quick_b), (quick_a_two, quick_b_two) = fit(quick_one, 1), fit(quick_two, 2)
+quick_even = (quick_a_two - quick_a) / (quick_b - quick_b_two / 2)
+print(f"b = {1e9 * quick_b:.1f} ns, break-even at {quick_even:,.0f} strips")
 print("speed-ups:", {N: round(quick_one[N] / quick_two[N], 2) for N in quick_one})
-# !mpiexec -n 2 python code/03_quadrature.py  # the loop, outside the notebook: similar?
+# !mpiexec -n 2 python code/03_quadrature.py  # the loop, outside the notebook: break-even?
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). *b* fell, the added overhead did not: sharing pays only for larger jobs.
+# (c). *b* fell, the added overhead did not. So sharing pays only for larger jobs.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What are more ranks for?
 #
-# In **strong scaling**, p grows for the same job: N stays. In **weak scaling**, N grows too: N/p stays.
+# In **strong scaling**, p grows, N stays. In **weak scaling**, N grows too: N/p stays.
 # **Predict** from the loop's *a* and *b*:
 
 # %%
@@ -227,7 +227,7 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each rank has as many strips as one alone. The added overhead is much of so short a job; with 20,000 strips per rank, it would be under 1 %.
+# Both times contain 50 strips. The rest is added overhead; with 20,000 strips per rank, it would be under 1 %.
 #
 # </details>
 #
@@ -258,7 +258,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | Grows with p: summing *one number* takes log₂ p steps (recursive doubling, lesson 04). For large gradients, bandwidth decides. Computing can hide communication (lesson 06), less as N/p shrinks |
+# | *a* | Grows with p: summing *one number* takes log₂ p steps (recursive doubling, lesson 04). For large gradients, bandwidth decides. Computing can hide communication (lesson 06), less if N/p is small |
 # | *b* | Rises if many ranks read a node's memory at once, messages slow the computing, or a GPU has too few images to stay busy |
 # | training | With one rank and the full model per GPU, N counts the images per step. Weak scaling keeps the images *per GPU*, so the batch grows (lesson 05) |
 
@@ -275,8 +275,8 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs. You need it in a minute, so you want 480. What do you ask
 # first? (a) Which network? (b) Did the slide's job grow? (c) How fast is a GPU?
 #
-# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours keeps its batch. With
-# 480 images, that leaves one per GPU, and no time for overhead.</details>
+# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours keeps its batch: at
+# 480 images, one per GPU. A minute leaves no time for overhead.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -366,8 +366,8 @@ shared = MPI.Wtime() - began
 print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one process: {1e3 * alone:,.1f} ms")
 
 # %% [markdown]
-# You measured *b* in the core. Estimate the time of a thousand strips, and of twenty million. (This loop takes up to
-# twice as long.) Starting workers takes less time than Setup did, which starts four ranks and the notebook's tools. **Predict:** are two workers faster
+# You measured *b* in the core. Estimate how long a thousand strips take, and twenty million. (This loop's *b* is up to
+# twice as large.) Starting workers takes less time than Setup did, which starts four ranks and the notebook's tools. **Predict:** are two workers faster
 # than one process with a thousand strips? And with twenty million?
 
 # %% tags=["nbval-ignore-output"]
@@ -380,14 +380,14 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 # With a thousand strips, two workers are far slower. Before they add up anything, they must start Python, import NumPy and connect to the parent. All of this is
 # overhead, so *a* is much larger than for ranks that run already.
 #
-# With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if each has a core, and the
-# parent has one, too. Why does the parent need a core when it only waits? Open MPI polls: it checks again and again whether a message has come.
+# With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if they and the
+# parent have a core each. Why does the parent need a core when it only waits? Open MPI polls: it checks again and again whether a message has come.
 # This course sets `mpi_yield_when_idle`: a waiting rank lets others run. Without it, three busy processes can compete for
 # two cores, and the workers gain less.
 #
 # </details>
 #
-# So ranks can start later. Must they run Python? No. MPI has an interface in C, and other languages call it. Here are a program in C and one in R.
+# So ranks can start later. Must they run Python? No. MPI has an interface in C, which other languages can call. Here are a program in C and one in R.
 # Both add up the series π = 4 − 4/3 + 4/5 − 4/7 + …
 #
 # While you read them: which line of C does the work of our `allreduce`, and what differs?
@@ -401,8 +401,8 @@ print(in_c.read_text(), in_r.read_text(), sep="\n")
 # %% [markdown]
 # <details><summary>Open after you have looked</summary>
 #
-# `MPI_Reduce` adds up the parts. Unlike `allreduce`, it returns the sum only on rank 0. And mpi4py finds out what you send; in C, you
-# state how many numbers, and of which type.
+# `MPI_Reduce` adds up the parts. Unlike `allreduce`, it returns the sum only on rank 0. In C, you also state how many numbers you
+# send, and of which type; mpi4py finds out.
 #
 # </details>
 #
@@ -519,7 +519,7 @@ for dtype in (torch.float32, torch.float64):
 # 10⁻² leaves about two.) Later, the two losses may come closer again: nothing is broken, and both networks learn. In float64, the differences start
 # so much smaller that about ten digits still agree.
 #
-# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps in float64; the parallel one is the mean over all ranks' samples. Use a small model without dropout and batch norm.
+# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps in float64. Average the parallel program's loss over all ranks' samples. Use a small model without dropout and batch norm.
 # Give both programs the same first weights and the same samples per step, and let the parallel one split
 # them into equal parts. Use plain SGD: Adam rescales gradients, which hides a wrong factor. Then a difference in the first ten digits is almost surely a bug. Do not stop after step 1, because its loss is computed
 # before the first update.

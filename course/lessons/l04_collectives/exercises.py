@@ -157,8 +157,8 @@ def centred(comm, mine, scale):
         ),
         WrongAnswer(changed(_CENTRED, (" / comm.size", "")), "subtracted the sum"),
     ),
-    why="Open MPI did not pair rank 0's `Bcast` with the others' `Reduce`, so the program with both mistakes "
-    "ran and returned numbers. Why is that worse than a hang?",
+    why="MPI forbids that rank 0 calls `Bcast` while the others call `Reduce`. Open MPI noticed nothing, "
+    "ran on and returned numbers. Why is that worse than a hang?",
 )
 
 # -------------------------------------------------------------------- 04.4 count
@@ -186,7 +186,7 @@ def _check_counts(answer: SimpleNamespace, comm: Any, n: int) -> None:
         "by doubling, a message holds the whole array.": (steps, steps / n),
         "by doubling, each of these messages holds a whole array. How many arrays in all?": (steps, 1),
         "by doubling, partners are 1, 2, 4 … away. How many of these numbers are below n?": (n - 1, n - 1),
-        "how often can you double 1 until you have n?": (n / 2, n / 2),
+        "by doubling, how often can you double 1 until you have n?": (n / 2, n / 2),
         "by doubling, that is what all ranks send together. What does one rank send?": (n * steps, n * steps),
     }
     _right("doubling", n, doubling, (steps, steps), typical)
@@ -210,7 +210,7 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="Count",
-    task="How many messages does one rank send, and how many arrays do they fill? Write formulas "
+    task="How many messages, and how many arrays (fractions count), does one rank send? Write formulas "
     "for n = 2, 4, 8 … ranks.",
     objectives=(1, 2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),

@@ -14,8 +14,8 @@
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks form a ring. Each sends 1 MB to the right with `Send`, then calls `Recv`. What may happen?
-#     answer: All wait in Send; nobody reaches Recv. <code>Sendrecv</code> does both at once.
-#   - ask: How many bytes do a million numbers of type float64 have?
+#     answer: All wait in Send. <code>Sendrecv</code> does both at once.
+#   - ask: How many bytes are a million float64 numbers?
 #     answer: 8 million.
 #   - ask: In Python, `5 ^ 1` flips the last bit of 5, binary 101. What is `5 ^ 4`?
 #     answer: 1 (binary 001).
@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# In lesson 06, each rank needs the sum of all ranks' gradients. An **all-reduce** computes it. It is a **collective**: all ranks of a communicator must make
+# In lesson 06, an **all-reduce** gives each rank the sum of all ranks' gradients. It is a **collective**: all ranks of a communicator must make
 # collective calls in the same order.
 #
 # All gradients are 1, and rank 0's loss is 100. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collective calls by order. Ranks 1 to 3 silently add rank 0's loss to gradients. Rank 0's second call hangs.
+# (a). MPI matches collective calls by order. Rank 0's loss silently enters the others' sum. Rank 0's last call hangs (in training, after many wrong steps).
 #
 # </details>
 
@@ -60,20 +60,20 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, each of n ranks cuts its array into n **chunks**. In each step, it sends one chunk to its right neighbour.
-# In the first loop, a **reduce-scatter**, it adds the arriving chunk to its numbers, and sends that sum next. In the second, an **all-gather**, it passes complete sums on.
+# In the **ring algorithm**, each of n ranks cuts its array into n **chunks**. In each step, it sends one to the right; rank r starts with chunk r.
+# The first loop is a **reduce-scatter**: ranks add the arriving chunk to their own, and send that sum next. The second is an **all-gather**: ranks pass complete sums on.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# In **recursive doubling**, pairs of ranks exchange whole arrays and add. Partners are one rank apart (0 and 1, 2 and 3), then two, then four.
+# In **recursive doubling**, pairs of ranks exchange whole arrays and add. Partners are one rank apart (0–1, 2–3), then two, then four.
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# Rank r's array: [1, 2, 3, 4] · 10ʳ. `Filmed` records each exchange. **Predict:** after the ring's first two exchanges, which rank holds the largest number, and what is it?
+# Rank r has [1, 2, 3, 4] · 10ʳ. `Filmed` records it before each exchange. **Predict:** after the ring's first two exchanges, which rank holds the largest number, and what is it?
 
 
 # %%
@@ -95,21 +95,21 @@ from course.lessons.l04_collectives.figures import film
 
 film(
     cluster["films"],
-    "The ring moves chunks, doubling whole arrays (darker: sum of more ranks; thick: changed)",
+    "The ring sends chunks, doubling sends whole arrays (darker: more ranks summed; thick: changed)",
 )
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 1, with 4044: rank 3's 4000, rank 0's 4 and rank 1's 40. After three exchanges, each rank has one complete chunk. Three more
-# copy these to all. Doubling needs two.
+# Rank 1: its 4044 sums numbers of ranks 3, 0 and 1. After three exchanges, each rank has one complete chunk. Three more
+# copy these to all ranks. Doubling needs two exchanges.
 #
 # </details>
 
 # %% tags=["exercise: 04.4", "subslide"]
 
 # %% [markdown] tags=["notes"]
-# Six minutes. Most people forget the ring's second half, or that a message holds only a chunk.
+# Six minutes. Most forget the ring's second half, or that a message holds only a chunk.
 # Point at the film.
 
 # %% [markdown] tags=["slide"]
@@ -122,7 +122,7 @@ film(
 #
 # This **alpha-beta model** ignores additions and congestion, and assumes equal two-way links, one per rank.
 #
-# We imitate a slow network: α is 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
+# `slow_messages` imitates a slow network: α is 10 ms, bandwidth 5 MB/s.
 
 # %%
 # %%px
@@ -133,10 +133,10 @@ comm = slow_messages(MPI.COMM_WORLD, seconds=0.01, gbit_per_s=0.04)
 
 # %% tags=["subslide"]
 # %%px --save 04_allreduce.py
-def seconds(comm, way, nbytes):
-    """The slowest rank's best of three runs."""
+def seconds(comm, way, nbytes, runs=3):
+    """The slowest rank's best run."""
     array = np.ones(nbytes // 8)
-    best = min(repeat(lambda: way(comm, array), number=1, repeat=3))
+    best = min(repeat(lambda: way(comm, array), number=1, repeat=runs))
     return comm.allreduce(best, op=MPI.MAX)
 
 
@@ -147,7 +147,7 @@ def seconds(comm, way, nbytes):
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]
+    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]  # notebook: none
     for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -161,7 +161,7 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At which size are both equally fast on eight ranks? Compute it from `counts(8)`, α and β, and replace 1000000 by your number:
+# At which size are both equally fast on eight ranks (the **crossover**)? Compute it from `counts(8)`, α and β. Replace 1000000 by your number, its half and its double:
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep bytes:
@@ -169,7 +169,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# The **crossover** is 440,000 bytes (294 ms): 11 extra messages cost the ring 110 ms, and 1.25 fewer arrays (550,000 bytes) save 110 ms.
+# The **crossover** is 440,000 bytes (294 ms): the ring sends 11 more messages (110 ms), but 1.25 fewer arrays (550,000 bytes, 110 ms).
 #
 # </details>
 
@@ -180,7 +180,7 @@ if __name__ == "__main__":
 
 # %%
 # %%px --save 04_allreduce.py
-alpha, bandwidth = 10e-3, 5e6  # s, bytes/s
+alpha, bandwidth = 10e-3, 5e6  # imitated; s, bytes/s
 if __name__ == "__main__" and comm.rank == 0:
     for n in 4, 8, 64, 2048:
         (ring_messages, ring_arrays), (messages, arrays) = counts(n)
@@ -194,18 +194,19 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # </details>
 #
-# These 2,048 ranks sum 100 MB of gradients in several equal calls, one after another. **Vote:** from how many calls on is doubling faster: (a) 2, (b) 5, (c) 50?
+# These 2,048 ranks sum 100 MB of gradients in equal calls, one after another. **Vote:** from how many calls on is doubling faster: (a) 2, (b) 5, (c) 50?
 
 # %%
 # %%px --targets 0
+ways = *counts(2048), (22, 2)  # messages and arrays: ring, doubling, a third way
 for calls in 1, 4, 5, 100:
-    times = [calls * messages * alpha + arrays * 100e6 / bandwidth for messages, arrays in counts(2048)]
-    print(f"{calls:3} calls: ring {times[0]:6,.0f} s, doubling {times[1]:4.0f} s")
+    times = [calls * messages * alpha + arrays * 100e6 / bandwidth for messages, arrays in ways]
+    print(f"{calls:3} calls: ring {times[0]:6,.0f} s, doubling {times[1]:4.0f} s, third {times[2]:3.0f} s")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b): a fifth of 100 MB is below 22.68 MB. Each ring call costs 41 s of latency, so DDP (lesson 07) joins layers in few calls.
+# (b): each of five calls sums 20 MB, below the crossover. Each ring call costs 41 s of latency, so DDP (lesson 07) sums several layers per call. The third way, lesson 14's halving, needs few messages *and* few bytes.
 #
 # </details>
 
@@ -214,21 +215,20 @@ for calls in 1, 4, 5, 100:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | With MPI, α (2 µs) and 1/β (25 GB/s) are 5,000 times better, so crossovers stay. NCCL's α, up to 14 µs, raises them (and NCCL has no doubling) |
-# | eight ranks share a card | Doubling sends eight arrays through it per exchange between nodes. A ring ordered by node sends under two in all |
+# | a fast network card per rank | With MPI, α (2 µs) and 1/β (25 GB/s) are 5,000 times better, so the model's crossovers stay; additions lower them. NCCL (α up to 14 µs) has trees, not doubling |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A rank sends 2(n−1) chunks (under two arrays) in the ring, log₂ n arrays in doubling.
-# - On 4, 8, 16 … ranks, doubling beats the ring below the crossover, which grows with n (equal links, one per rank).
+# - A rank sends 2(n−1) chunks in the ring, log₂ n arrays in doubling.
+# - On 4, 8, 16 … ranks, doubling beats the ring below the crossover, which grows with n (equal, uncongested links, one per rank).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Bet, then change section 3's `alpha, bandwidth`.
 #
-# <details><summary>What to listen for</summary>On 64, the crossover is 10 MB: the ring takes 3.7 ms, doubling 6.1. On 2,048, it is 159 MB: doubling takes 11, the ring 59. Halving (lesson 14): 2.1 and 2.3.</details>
+# <details><summary>What to listen for</summary>On 64, the crossover is 10 MB: the ring takes 3.7 ms, doubling 6.1. On 2,048, it is 159 MB: doubling takes 11, the ring 59.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -277,7 +277,7 @@ print(f"neighbours on different nodes: {cluster['shuffled'][0]:.0f} kB")
 #
 # </details>
 #
-# Can fewer bytes cross? In a **hierarchical all-reduce**, each node has a **leader**. A **reduce** (`Reduce`) leaves the node's sum on this leader. Then the leaders all-reduce
+# Can fewer bytes cross? In a **hierarchical all-reduce**, each node has a **leader**. A **reduce** (`Reduce`) leaves each node's sum on its leader. Then the leaders all-reduce
 # among themselves. Finally a **broadcast** (`Bcast`) copies the result from each leader to its node. **Predict:** how many kB do our two leaders together send to each other?
 
 # %%
@@ -300,22 +300,22 @@ if comm.rank == 0:
 #
 # </details>
 #
-# Should a cluster of 64 nodes with 8 ranks each use leaders? **Predict** for both rings, of 512 ranks and of 64 leaders: how many arrays cross between nodes? How many steps does it take?
+# Should a cluster of 64 nodes with 8 ranks each use leaders? **Predict** for both rings, of 512 ranks and of 64 leaders: how many arrays cross between nodes? How many steps does each take?
 #
 # <details><summary>Open after your prediction</summary>
 #
 # | | all 512 ranks, ordered by node | 64 leaders |
 # |---|---|---|
 # | arrays between the nodes, about | 64 · 2 = 128 | 64 · 2 = 128 |
-# | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (trees, below) |
+# | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (`Reduce` and `Bcast`, below) |
 #
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, where steps decide, doubling on all 512 ranks takes
-# only nine steps. For gigabytes and one card per node, prefer the ring of 512: our leaders leave the network idle while they sum inside their nodes. If each GPU has a card, leaders or a single ring leave most cards idle. Then let the GPUs
-# of a node reduce-scatter. Each all-reduces its eighth with its peers on other nodes; then the node's GPUs all-gather. Or run several rings at once, each through a different card, as NCCL does.
+# only nine steps. For gigabytes and one card per node, prefer the ring of 512: the network idles while our leaders sum inside their nodes. If each GPU has a card, leaders or a single ring leave most cards idle. Then let the GPUs
+# of a node run a reduce-scatter. Each GPU all-reduces its eighth with one GPU per other node; then the node's GPUs run an all-gather. Or run several rings at once, each through a different card, as NCCL does.
 #
 # </details>
 #
-# **Remember:** for a ring, fill one node before the next. On many nodes, leaders save its steps, not its bytes between nodes.
+# **Remember:** for a ring, fill one node before the next. On many nodes, leaders save steps, but hardly any bytes between nodes.
 #
 # Inside a node, `Bcast` may run as a **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight.
 
@@ -324,7 +324,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ### What does PyTorch call?
 #
-# Is our code as fast as MPI's own? We time 1 KiB, 64 KiB and 4 MiB, without delay. On two ranks, one per core, each rank sends one array either way, but the ring makes two messages of it. **Predict** the winners: ring,
+# Is our code as fast as MPI's own? We time 1 KiB, 64 KiB and 4 MiB, without delay. On two ranks, one per core, each rank sends one array either way, but the ring sends it as two messages. **Predict** the winners: ring,
 # doubling or the library?
 
 
@@ -334,22 +334,22 @@ def library(comm, array):
     comm.Allreduce(MPI.IN_PLACE, array)
 
 
-two = comm.Split(comm.rank // 2)  # ranks 0 and 1; the others rest
+two = MPI.COMM_WORLD.Split(comm.rank // 2)  # not delayed; ranks 0 and 1, the others rest
 for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
     ways = ring, doubling, library
-    times = [f"{way.__name__} {1000 * seconds(two, way, nbytes):6.3f} ms" for way in ways]
+    times = [f"{way.__name__} {1000 * seconds(two, way, nbytes, 20):6.3f} ms" for way in ways]
     if comm.rank == 0:
         print(f"two ranks, one per core: {nbytes:9,} bytes", *times, sep="  ")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# When we ran it, the better of ours took 1 to 1.4 times as long as the library. At 1 KiB, the ring loses time with a second message and with cutting the array. At 4 MiB, additions, new buffers and caches count too. The model ignores them, so the order may differ on your machine.
+# When we ran it, the better of ours took 0.8 to 1.4 times as long as the library. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, additions, new buffers and caches count too. The model ignores them, so the order may differ on your machine.
 # In the course's folder, `python -m benchmarks.allreduce` compares all three with Gloo, from 4 B to 64 MiB.
 #
 # </details>
 #
-# A PyTorch script calls none of these itself. It calls `torch.distributed`, which passes the request to a **communication library** (also called communication runtime):
+# A PyTorch script does not call MPI. It calls `torch.distributed`, which passes the request to a **communication library** (also called communication runtime):
 #
 # ```
 # application      your training script
@@ -361,11 +361,11 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, choose NCCL. Besides rings, it uses two trees (lesson 14), one for each half of the array, or network switches that sum. With trees, a rank sends about two arrays in pieces; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
-# A call of NCCL returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
+# On NVIDIA's GPUs, choose NCCL. Besides rings, it uses two trees (lesson 14), one for each half of the array, or network switches that sum. For each call, NCCL chooses the one it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
+# An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
-# PyTorch has MPI's collectives, under almost the same names. The **root** is the rank that sends or receives the full data:
+# PyTorch has most of MPI's collectives, under similar names. The **root** is the rank that sends or receives the full data:
 #
 # | collective | what it does |
 # |---|---|
@@ -378,8 +378,8 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # | reduce-scatter | leaves a different part of the sum on each rank |
 # | **all-to-all** | sends a different part from each rank to each rank |
 #
-# Does `reduce` do the same on every backend? Four ranks hold 1, 10, 100 and 1000, and reduce them to rank 0, which gets 1111. **Predict:** what does rank 1 hold afterwards? We try Gloo on ranks 0 and 1 only, then on all four. Gloo's
-# ranks find each other in a **store** (a small table that all can reach). Then we try this course's backend `mpi4py`, which calls MPI.
+# Does `reduce` do the same on every backend? Four ranks hold 1, 10, 100 and 1000, and reduce them to rank 0. We try Gloo on ranks 0 and 1 only, then on all four. Gloo's
+# ranks find each other in a **store** (a small table that all can reach). Then we try this course's backend `mpi4py`, which calls MPI. **Predict:** what does rank 1 hold afterwards?
 
 # %%
 # %%px
@@ -414,7 +414,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 #
 # **Remember:** after `reduce`, read the tensor only on `dst`. Backends leave different values on the other ranks.
 #
-# The guide also says that Gloo has no `reduce_scatter` and no `all_to_all`. In PyTorch 2.13, Gloo has both, and so does our backend. Only the call `dist.monitored_barrier`, which names late ranks, needs Gloo
+# The guide also says that Gloo has no `reduce_scatter` and no `all_to_all`. In PyTorch 2.13, Gloo has both, and so does our backend. Only `dist.monitored_barrier`, which names late ranks, needs Gloo
 # ([table of calls](../packages/torch_mpi4py/README.md#which-operation-works-on-which-backend)).
 
 # %% tags=["exercise: 04.q5"]

@@ -251,13 +251,13 @@ SAME_TRAINING = Question(
         Option(
             "batches of 256, rate 0.1",
             reply="The average of eight equal shards' means is the mean over 256 images. With unequal "
-            "shards it is not. (If each GPU took all 256, only the time would be wrong.)",
+            "shards it is not. (If each GPU took all 256, only the time would grow.)",
             right=True,
         ),
         Option(
             "batches of 32, rate 0.1",
-            reply="That would mean each GPU updates its replica with its own gradient. All use one average, "
-            "over all 256 images.",
+            reply="That would mean each GPU updates its replica with its own gradient. All use the "
+            "average over all 256 images.",
             belief="still-batch-64",
         ),
         Option(

@@ -49,7 +49,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.set_num_threads(1)
-torch.set_default_dtype(torch.float64)  # rounding changes no printed digit
+torch.set_default_dtype(torch.float64)  # hides rounding
 
 comm = MPI.COMM_WORLD
 data = np.load(Path(__file__).with_name("data") / "digits.npz")
@@ -75,20 +75,16 @@ def train(team, rate, cut=np.array_split):
         optimizer.zero_grad()
         loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
         loss.backward()
-        sum_gradients(team, model)  # 4 add the gradients of all ranks
+        sum_gradients(team, model)  # 4 add all ranks' gradients
         optimizer.step()
         losses.append(team.allreduce(loss.item()))  # 5 add their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
-    if comm.rank == 0:  # COMM_SELF gives every rank team.rank 0
+    if comm.rank == 0:  # in COMM_SELF, every rank is rank 0
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 
 # %% [markdown] tags=["subslide"]
-# For now, `share_of_loss` returns a shard's mean loss. Each rank trains alone on whole batches, then all four train on shards.
-#
-# **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
-#
-# The other functions use MPI: `numbers` gives it a tensor's memory as a flat array.
+# The other functions use MPI:
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -101,6 +97,11 @@ def train(team, rate, cut=np.array_split):
 
 # %% tags=["source: course_lib.parallel.data_parallel:sum_gradients"]
 # %%px --save 06_by_hand.py
+
+# %% [markdown]
+# For now, `share_of_loss` returns a shard's mean loss. Each rank trains alone on whole batches, then all four on shards.
+#
+# **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
 
 
 # %%
@@ -115,8 +116,7 @@ train(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The *first* loss, 9.32, is four times 2.33,
-# because line 5 adds four means. Line 4 adds their gradients, so each SGD step is four times too large.
+# (c). The *first* loss, 9.32, is four times 2.33: line 5 adds four means. Line 4 adds their gradients, so each SGD step is four times too large.
 #
 # </details>
 #
@@ -162,20 +162,20 @@ train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # positi
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All do. Dividing each rank's *mean* by 4 is right only for four equal shards: the last run would get 49.5 % right.
-# Until mid-2025, Hugging Face's Trainer made this mistake with tokens (lesson 13).
+# All do. Dividing each *mean* by 4 is right only for equal shards: the last run would get 49.5 % right.
+# Until mid-2025, Hugging Face's Trainer did this by default with tokens (lesson 13).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · One line is missing
 #
-# Somebody deletes line 1, 2 or 4; the program still runs. Without line 2, each rank takes the whole batch. Which line is missing?
+# Somebody removes line 1, line 4, or the cut in line 2 (`mine = batch`). The program still runs. Which is missing?
 
 
 # %%
 # %%px
-line = np.random.default_rng(1).choice([1, 2, 4])
+line = np.random.default_rng(1).choice([1, 2, 4])  # equal on all ranks
 broadcast_weights = broadcast_weights if line != 1 else lambda team, model: None
 sum_gradients = sum_gradients if line != 4 else lambda team, model: None
 train(comm, rate=0.4, cut=(lambda batch, n: [batch] * n) if line == 2 else np.array_split)
@@ -183,7 +183,7 @@ train(comm, rate=0.4, cut=(lambda batch, n: [batch] * n) if line == 2 else np.ar
 from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  # restored
 
 # %% [markdown]
-# Compare with 2.33, 0.400933 and 85.5 %. Before you open the answer, play seeds 13 and 14.
+# Compare with 2.33, 0.400933 and 85.5 %. Before you open the answer, change seed 1 to 13, then 14.
 
 # %%
 predict("Which line is missing?", None)
@@ -201,21 +201,21 @@ outcome("Which line is missing?", int(cluster["line"][0]), word="it was line")
 # line 4       2.33      1.573289    76.8 %    each rank learns only from its shard, in steps four times too small
 # ```
 #
-# Deleting line 2 costs one image: who notices? With mean losses and averaged gradients (DDP, lesson 07), only the time grows.
+# Deleting line 2 costs one image: who notices? If ranks average gradients of mean losses (DDP, lesson 07), only time grows.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Who is late?
 #
-# Rank 0 secretly shuffles the ranks' sleeps: 30, 20, 10 and 0 ms. Each rank sleeps before each of 60 gradient sums, then times
-# the sum. **Predict:** do the sleeps cost 0.9 s, the mean, or 1.8 s?
+# Rank 0 secretly shuffles the ranks' sleeps: 30, 20, 10 and 0 ms. Each rank sleeps before each of 60 gradient sums, which
+# it times. **Predict:** do the sleeps cost 0.9 s (their mean) or 1.8 s?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
 import time
 
-from course_lib.parallel.data_parallel import sum_gradients as punctual  # as above, without sleep
+from course_lib.parallel.data_parallel import sum_gradients as punctual  # as above
 
 sleeps = comm.bcast(10 * np.random.default_rng().permutation(4))  # ms per rank, from rank 0
 waited = []
@@ -249,7 +249,7 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 #  0 ms     ░░░░░░░░░░░░░░░░
 # ```
 #
-# 1.8 s: all wait for the slowest, the **straggler**.
+# 1.8 s, plus computing: each step waits for the slowest, the **straggler**.
 #
 # </details>
 
@@ -258,21 +258,22 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 #
 # | | PyTorch's DDP (lesson 07) |
 # |---|---|
-# | lines 1, 4 | The wrapper does both. Lines 2 and 5 stay yours |
-# | line 3 | Gradients are *averaged* over n data-parallel ranks: call `(n * loss).backward()`; `loss` is your share |
+# | lines 1, 4 | are done for you, line 4 during backward |
+# | line 3 | Gradients are *averaged* over n data-parallel ranks: call `(n * share).backward()` |
+# | lines 2, 5 | stay yours. Call `item()` rarely: it waits for the GPU |
 # | section 4 | NCCL calls return before the sum exists, so `waited` misleads: compare ranks' profiles |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Start with equal weights. Shard batches. Divide a shard's *summed* loss by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
-# - **Batch norm** (lesson 07), losses that mix samples, penalties that each rank adds, and clipping before the sum make a difference. Seed **dropout** differently on data-parallel ranks.
+# - **Batch norm** (lesson 07), losses that mix samples, penalties that each rank adds, and clipping before the sum break this. Seed **dropout** differently on data-parallel ranks.
 # - In an all-reduce, a clearly late rank waits least.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# One rank gets 254 of 297 images right, eight get 245. Do you first (a) try five more seeds, or (b) compare the first
+# Equal batches and rate: one rank gets 254 of 297 right, eight get 245. Do you first (a) try five more seeds, or (b) compare the first
 # step's loss and gradients?
 #
 # <details><summary>What to listen for</summary>(b): with dropout and batch norm off, one cheap step points to the faulty line. If nothing differs, check the evaluation, then (a).</details>
@@ -344,8 +345,8 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # %% [markdown]
 # Does overlap help a real network of six layers? Each has a weight and a bias: 12 messages per step.
 #
-# Our unit of time is forward plus backward. On our link, each message has a fixed cost of 0.3, and all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides at most
-# backward (about 2/3), but the 12 fixed costs alone take 3.6. So libraries collect gradients in **buckets**, and send each as one message. The **fusion threshold** limits a bucket's bytes. `GradientBuckets` sends buckets
+# Our unit of time is forward plus backward. We set a fixed cost of 0.3 per message; all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides at most
+# backward's time (about 2/3), but the 12 fixed costs take 3.6. So libraries collect gradients in **buckets**, and send each as one message. The **fusion threshold** limits a bucket's bytes. `GradientBuckets` sends buckets
 # during backward.
 #
 # **Predict** the fastest: 12 messages with overlap, 4, or a single one? (Only ranks 0 and 1 take part, `--targets 0:2`, so that each has a core. `Create_group` makes their communicator; `Split` would wait for the others.)
@@ -374,11 +375,11 @@ once = timed(pair, lambda: compute(plain), repeat=40)  # our unit
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
 
 # %% [markdown]
-# We time five kinds of steps. *none* sends nothing. Divide by the unit, printed above the bars. (A bar is the median of five runs; its thin line spans fastest to slowest.)
+# We time five kinds of steps. *none* sends nothing. Divide each bar by the unit, printed above. (A bar is the median of five runs; its thin line spans fastest to slowest.)
 
 # %%
 # %%px --targets 0:2 --timeout 100
-link = slow_messages(pair, seconds=0.3 * once, gbit_per_s=8e-9 * nbytes / (0.5 * once))  # 0.5 in all
+link = slow_messages(pair, seconds=0.3 * once, gbit_per_s=8e-9 * nbytes / (0.5 * once))  # all bytes: 0.5
 hooked, four, single = deep(), deep(), deep()
 wait = sum_when_ready(link, hooked)
 fused = GradientBuckets(link, four, bucket_bytes=2**20)  # cuts no tensor
@@ -429,10 +430,10 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # ```
 #
 # A *synchronous* server waits for every worker's gradient, then updates once. With section 2's shares, this equals training with an all-reduce, up to rounding. But with n workers, a single server
-# receives n gradients and sends n copies of the weights per step (so real systems split the weights over servers). In a ring all-reduce, each rank sends less than twice the gradient's bytes for any n, though in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
+# receives n gradients and sends n copies of the weights per step (so real systems split the weights over servers). A ring all-reduce takes 2(n − 1) steps (a tree: about 2 log₂ n), but each rank sends less than twice the gradient's bytes for any n (lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. Is that free? While one worker computes, the others' gradients
-# change the weights. That makes its gradient **stale**. Its **staleness** is the number of updates since the worker received the weights.
+# change the server's weights. So its gradient is **stale**. Its **staleness** is the number of updates since the worker received the weights.
 #
 # Three equal workers sleep 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. How stale are its gradients then? (`train_asynchronously` runs the
 # server on rank 0. There, `service.order` lists each update's worker, and `service.staleness` its staleness.)
@@ -447,7 +448,7 @@ from course_lib.training.loop import Batch, summed_cross_entropy
 
 
 def slowly(count, seconds):
-    """Yield `count` batches, the same on all workers, each after a sleep that makes the weights old."""
+    """Yield `count` batches, the same on all workers, each after a sleep that makes gradients stale."""
     for batch in (batches * 3)[:count]:
         time.sleep(seconds)
         yield Batch(images[batch], labels[batch], len(batch))
@@ -520,7 +521,7 @@ train_late(18, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? No: without stragglers, 19 *synchronous* workers could take 240 / 19 ≈ 13 steps while 19 asynchronous ones send 240 gradients, if sending is free. Thirteen steps with all 1,500 images (79 per worker)
+# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? Not here: without stragglers, and if sending is free, 19 *synchronous* workers take 240 / 19 ≈ 13 steps while 19 asynchronous ones send 240 gradients. Thirteen steps with all 1,500 images (79 per worker)
 # and rate 0.8 reach 84 % (we ran it).
 #
 # Stale gradients need a smaller rate, and the order of arrival makes every run different. With fast links and enough computing per step, overlap hides most of an all-reduce. So large models are almost always pre-trained synchronously, and slow machines are replaced. Parameter servers

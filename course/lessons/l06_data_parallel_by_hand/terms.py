@@ -5,7 +5,7 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "data parallelism",
-        "Training in which every rank computes a part of every batch; in its plain form, each has the whole "
+        "Training in which every rank processes a part of every batch; in its plain form, each has the whole "
         "network.",
         forms=r"data[- ]parallel(ism)?",
     ),

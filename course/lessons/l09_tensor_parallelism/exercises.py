@@ -97,8 +97,8 @@ MISSING_SUM = Exercise(
     targets=("gradient-of-a-shard-is-whole", "every-layer-needs-a-sum"),
     stub=changed(_BACKWARD, (_SUM, "")),
     hints=(
-        "Go through d_down, d_hidden, d_up and d_x. Suppose that one process with all columns and rows "
-        "computes them. Which of this rank's numbers would come out different there?",
+        "Go through d_down, d_hidden, d_up and d_x. One process with all columns and rows computes them, "
+        "too. Which of this rank's numbers differ from the same numbers in that process?",
         "d_y (all) ──→ d_hidden (own columns, complete) ──→ d_up (own columns, complete)\n"
         "                                               └─→ d_x  (from own columns only)",
         "comm.Allreduce(MPI.IN_PLACE, …)   right after `… = d_hidden @ up.T`",
@@ -225,7 +225,7 @@ WHOSE_BYTES = Question(
             "data parallelism, since 32,768 exceeds 12,288",
             reply="Tensor parallelism adds up `y` and `d_x`: 2 · 4,096 numbers for each of 32,768 tokens. "
             "Data parallelism adds up the gradients of `up` and `down`: 2 · 4,096 numbers for each of 12,288 "
-            "hidden numbers. So tensor parallelism sends 2.7 times as many bytes, and forward has to wait "
+            "hidden numbers. So tensor parallelism all-reduces 2.7 times as many bytes, and forward waits "
             "for half of them. (A gated MLP has three matrices, so its crossing is at 1.5 times as many "
             "tokens, if two of them share one sum of `d_x`.)",
             right=True,

@@ -41,7 +41,7 @@ images, targets = digits["train_images"].reshape(-1, 64) / 16, np.eye(10)[digits
 new_images, new_labels = digits["test_images"].reshape(-1, 64) / 16, digits["test_labels"]
 
 # %% [markdown] tags=["subslide"]
-# Our network has three matrices. Papers call the last two, with the ReLU between them, an **MLP**. We cut `up` and `down`:
+# Our network has three matrices. Transformer papers call the last two, with the ReLU between them, an **MLP**. We cut `up` and `down`:
 #
 # ```
 # x      = relu(image @ first)     first:  64 × 54
@@ -126,7 +126,7 @@ def correct(comm, first, up, down):
 
 
 # %% [markdown] tags=["subslide"]
-# A team of one rank trains, then a team of four. Each team classifies 297 new images. Then *one* process does, with the collected
+# A team of one rank trains, then a team of four. Each team classifies 297 new images. Then *one* process classifies them with the collected
 # matrices.
 #
 # **Vote:** compared with one rank, does the network of four lose 20 images or more? (a) no, (b) in the team and when collected, (c) only when collected.
@@ -158,7 +158,7 @@ print(f"{weights[0][20, 11]:.3f}")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# They have drifted apart. The team reads well: it trained a larger network, in which every rank has a `first` of its own. The collected network
+# They have drifted apart. The team reads well, because it trained a larger network: every rank has its own `first`. The collected network
 # has only one:
 #
 # ```
@@ -191,21 +191,21 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes: this weight agrees to nine decimals (float64, no dropout).
+# Yes, up to rounding: nine decimals agree (float64, no dropout).
 #
-# A rank's columns of `up` give only a part of `d_x`. Its `d_up` and `d_down` are complete: it has all images, and complete hidden numbers. So an MLP needs *two all-reduces*: `y` forward, `d_x` backward.
+# A rank's columns of `up` give only a part of `d_x`. Its `d_up` and `d_down` are complete: it has all images, complete hidden numbers and all of `d_y`. So this cut needs *two all-reduces*: `y` forward, `d_x` backward.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does it cost?
 #
-# Our network fits on every rank, so data parallelism would work, too. Which sends less? With the same ranks, global batch and all-reduce algorithm, a step sums:
+# Our network fits on every rank, so data parallelism would work, too. Which sends fewer bytes? With the same ranks, global batch and all-reduce algorithm, a step all-reduces:
 #
 # ```
 # data parallelism       all gradients     64 · 54 + 54 · 202 + 202 · 10 = 16,384 numbers at any batch
 #
-# tensor parallelism     y and d_x         for each image, one row of y and one row of d_x
+# tensor parallelism     y and d_x         one row of each per image
 # ```
 
 # %%
@@ -269,7 +269,7 @@ draw_bytes(cluster[0]["counted"])
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - With `up` cut by columns and `down` by rows, an MLP needs one all-reduce forward and one backward per micro-batch.
+# - With `up` cut by columns and `down` by rows, an MLP needs one all-reduce forward and one backward per micro-batch (more with recomputation).
 # - Tensor parallelism's bytes grow with the batch, data parallelism's with the weights per rank.
 
 # %% [markdown] tags=["slide"]
@@ -279,7 +279,7 @@ draw_bytes(cluster[0]["counted"])
 # crossing. Which is faster: to cut layers (a) among sixteen GPUs, or (b) among eight, each machine with half the batch?
 #
 # <details><summary>What to listen for</summary>(b), if the batch can be halved. In (a), the sums of every MLP cross the slow network while GPUs wait. In (b),
-# only gradients cross it, an eighth per GPU, once per step, during backward. So cut layers where links are fastest: usually inside a machine.</details>
+# only gradients cross it, once per step, during backward: an eighth per GPU. So cut layers where links are fastest: usually inside a machine.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -289,7 +289,7 @@ draw_bytes(cluster[0]["counted"])
 #
 # ### Which cuts work, and which pay?
 #
-# Decide three cases. Then we measure seconds.
+# First decide three cases. Then we time a cut MLP.
 
 # %% tags=["exercise: 09.q4"]
 
@@ -314,7 +314,7 @@ def once(team, width):
     ours = 4 * width // team.size  # hidden numbers of this rank
     x, up, down = np.ones((256, width)), np.ones((width, ours)), np.ones((ours, width))
     hidden, y = mlp_forward(team, x, up, down)
-    mlp_backward(team, x, hidden, up, down, y)  # for the clock, any array serves as d_y
+    mlp_backward(team, x, hidden, up, down, y)  # any array can be d_y: we only measure time
 
 
 for width in 8, 512:
@@ -328,12 +328,12 @@ for width in 8, 512:
 #
 # (b), if each rank has a core to itself. If you see no speed-up at 512, your ranks probably share a core.
 #
-# At both widths, two ranks halve the work. Why is only one width faster? The work that the cut saves grows with the *square* of the width. The two sums, `y` and
-# `d_x`, grow only with the width, plus a fixed time per sum.
+# At both widths, each of two ranks does half the work. Why do they win at only one width? The work that the cut saves grows with the *square* of the width. `y` and
+# `d_x` grow only with the width, and each sum has a fixed cost.
 #
 # This is also why an MLP is rarely cut 64 ways: each rank has less work, but `y` and `d_x` stay as large. (And 64 GPUs usually span slower links.)
 #
-# Computation can hide part of the sums' time. While `d_x` is summed, Megatron-LM computes `d_up`. In forward this is harder, because the next layer needs all of `y`.
+# Computation can hide part of the sums' time. While `d_x` is summed, Megatron-LM computes `d_up`. In forward this is harder: the next layer needs `y`, so some libraries sum `y` in groups of rows.
 #
 # </details>
 
@@ -352,7 +352,7 @@ for width in 8, 512:
 # MLP         x → f → [columns of up]                        → GeLU      → [rows of down]                   → g → y
 # ```
 #
-# **f** and **g**, named as in Megatron-LM's paper, are our two sums. Autograd, which runs backward here, knows nothing of MPI. So each sum gets its own forward and
+# **f** and **g**, named as in Megatron-LM's paper, are our two sums. Autograd runs backward here, and knows nothing of MPI. So we give each sum its own forward and
 # backward (`all_reduced` is `Allreduce` for a tensor):
 #
 # - f (`_CopyTo`) is your line from exercise 09.4: it passes `x` on in forward, and sums the gradient of `x` in backward.
@@ -392,12 +392,12 @@ outcome("All-reduces in one block, forward and backward together?", cluster["cal
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Four: attention and the MLP each have one all-reduce forward and one backward. (Our attention keeps queries, keys and values in one matrix.)
+# Four: attention and the MLP each have one all-reduce forward and one backward. (Our attention keeps queries, keys and values in one matrix. If backward recomputes the block, sums of forward run again.)
 #
 # Four does not divide six: the ranks with one head wait for those with two. Megatron-LM refuses such a number of ranks.
 #
-# Our block has no *dropout*. With dropout, all ranks must draw the same mask for numbers that all of them have, such as `y`; for its own heads and hidden numbers, each
-# rank draws its own.
+# Our block has no *dropout*. With dropout, all ranks must draw the same mask for numbers that all of them have, such as `y`. For its own heads and hidden numbers, each
+# rank draws its own mask.
 #
 # </details>
 #
@@ -430,15 +430,15 @@ for way, nbytes in most.items():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), in this model: every rank computes all norms and additions, and keeps all their numbers.
+# (b), in this model: every rank computes all norms and additions, and keeps their full outputs.
 #
-# A norm treats each position of the text separately, so each rank could take some of the *positions*. This is Megatron-LM's **sequence parallelism**, the third line of
-# the output: 27 % instead of 49 %. (Not 25 %: this rank has two of six heads.)
+# A layer norm (unlike batch norm) treats each position of the text separately, so each rank could take some of the *positions*. This is Megatron-LM's **sequence parallelism**, the third line of
+# the output: 27 % instead of 49 %. (Not 25 %: the rank that keeps most has two of six heads.)
 #
-# An all-gather then comes before attention and the MLP, a reduce-scatter after. In a ring, both together send as many bytes as one all-reduce (lesson 04). Backward gathers `x`
+# An all-gather then comes before attention and before the MLP, and a reduce-scatter after each. In a ring, both together send as many bytes as one all-reduce (lesson 04). Backward gathers `x`
 # once more, because each rank kept only its positions.
 #
-# And it needs one more sum: each rank now computes the gradient of a norm's weights, and of a row-parallel layer's bias, from its own positions only. Without this sum,
+# Sequence parallelism also needs more sums: each rank now computes the gradients of a norm's weights, and of a row-parallel layer's bias, from its own positions only. Without these sums,
 # copies drift apart again, and no error says so.
 #
 # </details>
@@ -454,7 +454,7 @@ for way, nbytes in most.items():
 # Partial()     each rank has a part of a sum, like our y before the all-reduce
 # ```
 #
-# You write a plan that names the layers to cut. DTensor derives from the layouts what the ranks send.
+# You write a plan that names the layers to cut. From the layouts, DTensor derives which collectives to call.
 
 # %% tags=["source: course_lib.parallel.dtensor_parallel:dtensor_feed_forward"]
 # %%px
@@ -486,12 +486,12 @@ if comm.rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). The output of `up` is `Shard(-1)`, as `down` needs it, so nothing is sent between the two. The output of `down` is `Partial()`, and so is the gradient of `x` in
+# (a). The output of `up` is `Shard(-1)`: cut along the last dimension, as `down` needs it. So nothing is sent between the two. The output of `down` is `Partial()`, and so is the gradient of `x` in
 # backward: these are our two sums. (`S(0)` for `up` is a cut by rows, although we asked for columns: `nn.Linear` stores its matrix transposed.)
 #
 # DTensor knows nothing of heads. GPT-2 keeps queries, keys and values side by side in one matrix. If DTensor cut it in four, rank 0 would get only queries and rank 3 only values. So
-# DTensor plans cut three separate matrices. In the library's plan, each sums its own part of `d_x`, so a block calls six collectives. (`PrepareModuleInput` saves two.) The number of ranks must divide the number of
-# heads, and of key and value heads if there are fewer.
+# DTensor plans cut three separate matrices. In `course_lib`'s plan, backward all-reduces a part of `d_x` for each of the three, so a block calls six collectives. (`PrepareModuleInput` saves two.) The number of ranks must divide the number of
+# heads, and the number of key and value heads if the plan cuts these.
 #
 # </details>
 

@@ -5,7 +5,7 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "tensor parallelism",
-        "Large weight matrices are split among the ranks, which all work on the same batch.",
+        "Splitting large weight matrices among ranks that all work on the same batch.",
         forms=r"tensor[- ]parallel(ism)?",
     ),
     Term(
@@ -17,12 +17,12 @@ TERMS = (
     Term(
         "row-parallel",
         "A linear layer whose matrix is split by rows: each rank computes a part of every output, and an "
-        "all-reduce adds the parts.",
+        "all-reduce (or reduce-scatter) adds the parts.",
         forms=r"row[- ]parallel",
     ),
     Term(
         "Transformer",
-        "A network for sequences: its blocks are attention and a pair of linear layers, one after the other.",
+        "A network for sequences: each of its blocks is attention followed by an MLP.",
         forms=r"Transformers?",
     ),
     Term("GeLU", "A smooth form of ReLU, often used between the two linear layers of a Transformer's block."),

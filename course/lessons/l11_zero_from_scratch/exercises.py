@@ -194,8 +194,8 @@ KEEP_GATHERED = Question(
         ),
         Option(
             "a lower peak, more bytes sent: weights stay longer",
-            reply="Weights that stay longer occupy memory longer, so the peak rises. And what stayed need "
-            "not be sent again, so a rank sends less.",
+            reply="Weights that stay longer occupy memory longer, so the peak rises. Backward need not "
+            "gather them again, so a rank sends less.",
             belief="gather-grows-with-n",
         ),
     ),

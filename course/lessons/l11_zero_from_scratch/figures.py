@@ -45,7 +45,7 @@ def draw_kept(ranks: int, activations: float = 0.0, stages: Sequence[int] = STAG
     if any(stages):
         panels[-1].set_xlabel("white: kept by another rank", fontsize=FONT_SIZE)
     said = "; ".join(words).capitalize()
-    return Picture(figure, f"What {ranks} ranks keep, in numbers per parameter and rank. {said}.")
+    return Picture(figure, f"What each of {ranks} ranks keeps, in numbers per parameter. {said}.")
 
 
 def draw_box(axes: Axes, kind: str, whole: tuple[float, float], kept: tuple[float, float], rank: int) -> None:

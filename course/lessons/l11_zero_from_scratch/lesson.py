@@ -30,11 +30,11 @@
 #
 # A model does not fit into your GPU. Do three more GPUs help?
 #
-# Not with plain data parallelism: every rank keeps all **model states**: the weights, their gradients, and the **optimizer state** (Adam's two averages per weight).
+# Not with plain data parallelism. There, every rank keeps all **model states**: weights, gradients, and the **optimizer state** (Adam's two averages per weight).
 #
 # So **ZeRO**, the *Zero Redundancy Optimizer*, **shards** tensors: each rank keeps one part, its **shard**. Only this rank, the **owner**, updates it.
 #
-# Stage 0 is plain data parallelism, and stage 3 shards everything:
+# Stage 0 is plain data parallelism. Stage 3 shards all model states:
 
 # %%
 from course.lessons.l11_zero_from_scratch.figures import draw_kept
@@ -84,7 +84,7 @@ labels = torch.from_numpy(digits["train_labels"][comm.rank : 128 : comm.size]).l
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# Adam gets only `mine`, this rank's shards. When Adam changes a shard, it changes that part of the full tensor:
+# Adam gets only `mine`, this rank's shards. They are views, so Adam's step changes that part of the full tensor:
 
 
 # %%
@@ -154,8 +154,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# In stage 1, each rank holds all full gradients. In **stage 2**, a **hook**, a function that PyTorch calls, sums each as soon
-# as it is complete, and drops the full one:
+# In stage 1, each rank holds all full gradients. In **stage 2**, PyTorch calls a function, a **hook**, as soon
+# as a gradient is complete. Ours calls `sum_shard`:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
@@ -175,7 +175,7 @@ train(comm, network(), sum_in_backward, gather_in_time)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Hooks have summed already, and gather in the next forward, so both calls do nothing. ZeRO changes where numbers are kept, and who updates them. Every rank still runs every layer in full.
+# (c). Both calls do nothing: hooks summed in backward, and will gather in the next forward. ZeRO changes who keeps and updates numbers. Every rank still runs every layer in full.
 #
 # </details>
 
@@ -211,7 +211,7 @@ def trains(mib, how):
 trains(184, "steps=3")
 
 # %% [markdown]
-# A rank asked for more than 184 MiB. **Vote:** in the backward of (a) the first step, (b) the second? We run a single step:
+# A rank asked for more than 184 MiB. **Vote:** was this in the backward of (a) the first step, (b) the second? We run one step:
 
 # %%
 trains(184, "steps=1")
@@ -227,7 +227,7 @@ trains(184, "steps=1")
 # at the end of backward 2         64    +    64     +       64        =  192
 # ```
 #
-# So test memory plans with two steps or more. Stage 1 needs at most 192 + 12 = 204 MiB: 224 should suffice.
+# So test memory plans with two steps. Stage 1 needs at most 192 + 12 = 204 MiB: 224 should suffice.
 #
 # </details>
 #
@@ -260,7 +260,11 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# 64 GPUs, one rank each, train 8 billion parameters in mixed precision. How many GB does each keep?
+# 64 GPUs of 40 GB, one rank each, train 8 billion parameters in mixed precision. Activations take 20 GB. **Vote:** which is the lowest stage that fits: (a) 1, (b) 2, (c) 3?
+#
+# <details><summary>Open after your vote</summary>
+#
+# (b), with 2 GB to spare. Each GPU keeps:
 #
 # ```
 #            weights   gradients   optimizer state
@@ -271,17 +275,19 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 # stage 2     16      +    0.25   +       1.5        =   17.75
 # stage 3      0.25   +    0.25   +       1.5        =    2
 #
-# on top: activations (backward frees them as gradients appear); in stages 2 and 3 full gradients of some layers; in stage 3 also full weights:
-#         PyTorch's FSDP gathers one or two layers, and weights outside layers; DeepSpeed (lesson 12) up to 10⁹ weights
+# on top: activations (without accumulation, backward frees them as gradients appear); in stages 2 and 3 full gradients of some layers; in stage 3 also full weights:
+#         by default, PyTorch's FSDP gathers one or two layers, and weights outside layers; DeepSpeed (lesson 12) up to 10⁹ weights
 # ```
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights.
 # - With an elementwise optimizer, such as Adam, ZeRO trains as data parallelism does, up to rounding. (Clipping by the norm needs one
-#   more all-reduce. Batch norm and dropout act per rank.)
-# - Choose the lowest stage that fits with the micro-batch you want. Stage 3 gathers weights twice per micro-batch, which costs time unless computation hides it.
+#   more all-reduce. Batch norm and dropout act per rank in both.)
+# - Choose the lowest stage that fits with the micro-batch you want. Stage 3 gathers weights twice per micro-batch, which costs time unless computation hides it (slow links: HSDP, in More).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -357,24 +363,24 @@ outcome("How many times as many bytes does a rank send in stage 3 as in stage 2?
 # 1.5 times. In stages 1 and 2, a reduce-scatter sums the gradients, and an all-gather collects the new weights. A ring's all-reduce
 # consists of these two, so stage 0 sends 2 as well. Stage 3 gathers for forward, and again for backward.
 #
-# ZeRO's paper counts the same: 2, 2, 2 and 3. (DeepSpeed's defaults send more: lesson 12.) All this holds for one backward per step. If you
+# ZeRO's paper counts the same: 2, 2, 2 and 3. (DeepSpeed's defaults send more: lesson 12.) All this holds for one backward per step, and for as many bytes per gradient as per weight. If you
 # accumulate gradients, stages 0 and 1 can sum once, but stage 2 sums in each backward, and stage 3 also gathers for each. (Our short code
 # expects one backward. Libraries join many tensors per message, and send while backward goes on.)
 #
 # </details>
 #
-# **To remember:** stage 3 pays for its memory with a second all-gather.
+# **To remember:** stage 3 saves memory, but needs a second all-gather.
 #
 # ### What would you use on 64 GPUs?
 #
 # You would not write these hooks. PyTorch's **FSDP** (*Fully Sharded Data Parallel*) does by default what ZeRO calls stage 3. Its second
 # version, **FSDP2**, is one function, `fully_shard`. Each call makes one group of weights that are gathered together. So we call it for every layer
-# (in a Transformer, for every block), and then for the model, which takes what is left.
+# (in a Transformer, for every block), and then for the model: one group for the rest.
 #
-# By default, FSDP2 divides summed gradients by the number of ranks. Our loss is already divided by the global batch, so we set this divisor to 1.
+# By default, FSDP2 divides summed gradients by the number of ranks. Our loss is already divided by the global batch, so we set this divisor to 1. (Adam nearly hides a wrong one.)
 #
 # If links between machines are slow, **HSDP** (hybrid sharding) shards only inside a group, often one machine. Each group keeps a full copy of the model
-# states. We pretend that four ranks are one machine, then two machines. **Predict** for both: how many of the 9,610 weights does rank 0 keep? And is the
+# states, which must fit. We pretend that four ranks are one machine, then two machines. **Predict** for both: how many of the 9,610 weights does rank 0 keep? And is the
 # last loss 0.001087, as ours was?
 
 # %%
@@ -402,10 +408,10 @@ for shape in ({"ranks": 4}, {"machines": 2, "ranks": 2}):  # FSDP, then HSDP
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Both losses equal ours, to all six decimals. FSDP keeps 2,467 weights, a little more than a quarter: it cuts by rows, and the last layer has ten. Our code cuts between any two
-# numbers. HSDP keeps half, because two ranks share a copy. In return, only shards of gradients cross between machines.
+# Both losses equal ours, to all six decimals. With FSDP, rank 0 keeps 2,467 weights, more than a quarter: FSDP cuts by rows, and rank 0 gets three of the last layer's ten. Our code cuts between any two
+# numbers. With HSDP it keeps half: two ranks share a copy. In return, only shards of gradients cross between machines.
 #
-# FSDP2 gathers the next layer while this one runs, so two may be full at a time. In mixed precision its shards have 32 bits (4 + 4 + 8 bytes per parameter), and it gathers them
+# FSDP2 gathers the next layer while this one runs, so two may be full at a time. In mixed precision, its shards have 32 bits (weight 4, gradient 4, Adam 8 bytes per parameter). It gathers weights
 # in 16 bits.
 #
 # </details>
@@ -420,7 +426,7 @@ for shape in ({"ranks": 4}, {"machines": 2, "ranks": 2}):  # FSDP, then HSDP
 # So ZeRO's stages have these names in PyTorch:
 #
 # ```
-# stage 1    ZeroRedundancyOptimizer, with DDP: in a ring, sends 3 numbers per parameter, not 2; FSDP2 has no stage 1
+# stage 1    ZeroRedundancyOptimizer, with DDP: in a ring, a rank sends 3 numbers per parameter, not 2; FSDP2 has no stage 1
 # stage 2    nearly: fully_shard(…, reshard_after_forward=False)
 # stage 3    fully_shard(…), with its defaults
 # HSDP       fully_shard(…, mesh=…), with a mesh of two dimensions
@@ -436,7 +442,7 @@ for shape in ({"ranks": 4}, {"machines": 2, "ranks": 2}):  # FSDP, then HSDP
 # per parameter    6,464 / 9,610 parameters                     =   0.67
 # ```
 #
-# **Vote:** in stage 0, a rank keeps 4 + 0.67 numbers per parameter. In stage 3, on four ranks, with the running layer left out: about (a) a quarter of this, (b) a third, (c) half.
+# **Vote:** in stage 0, a rank keeps 4 + 0.67 numbers per parameter. In stage 3, on four ranks, without the running layer's full weights: about (a) a quarter of this, (b) a third, (c) half.
 
 # %%
 draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
@@ -456,12 +462,12 @@ draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
 # ```
 # activations are too large    fewer images per rank, recomputing (lesson 08), tensor and spatial parallelism (09, 10)
 # one layer is too large       tensor parallelism (09), or tiles: many small linear layers, gathered one after the other
-# a shard is too large         offload: keep it in the CPU's memory or in files; Adam's results stay equal
+# a shard is too large         offload: keep it in the CPU's memory or in files; results stay equal, up to rounding
 # ```
 #
 # **Offloading** takes time, unless computation hides it. [All ways to split](../docs/ways-to-split.md) says where to find tiles and offloading in `course_lib`.
 #
-# **To remember:** in ZeRO, more ranks shrink model states, but neither activations per image nor the layer that runs.
+# **To remember:** with more ranks, ZeRO keeps fewer model states per rank. Activations per image, and the layer that runs, stay.
 
 # %% [markdown]
 # ## References

@@ -11,7 +11,7 @@ TERMS = (
     Term(
         "ZeRO",
         "Zero Redundancy Optimizer: data parallelism in which each rank keeps only a shard of the "
-        "optimizer state (stage 1), of the gradients (2), and of the weights (3).",
+        "optimizer state (stage 1), also of the gradients (2), and also of the weights (3).",
         forms=r"ZeRO(-[123])?",
     ),
     Term("owner", "In ZeRO, the rank that keeps a shard and updates its numbers.", forms=""),
@@ -23,7 +23,7 @@ TERMS = (
     ),
     Term(
         "offload",
-        "To keep what the accelerator does not need at the moment in the host's memory or on a disk.",
+        "To keep in the host's memory or on a disk what the accelerator does not need at the moment.",
         forms=r"offload(ing|ed)?",
     ),
 )

@@ -60,8 +60,8 @@ def batch_keys(global_batch, ranks, room):
     return {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": steps}
 ''',
     hints=(
-        "How many images of an update does one rank get? Which micro-batches make up this share, and leave "
-        "no image over?",
+        "How many images of an update does one rank get? Which micro-batches make up this share, with "
+        "no image left over?",
         "global batch 64, 4 ranks, room for 10\n"
         "share of one rank: 16 = 8 × 2     8 is the largest divisor of 16 that is at most 10",
         "share = global_batch // …\nmicro = max(size for size in range(1, room + 1) if share % … == 0)",
@@ -179,7 +179,7 @@ WHO_SAVES = Question(
             "three quarters of the optimizer state",
             reply="The weights that forward uses are complete, so the model can be used. But Adam's "
             "averages and the 32-bit copies of ranks 1 to 3 are in no copied file. So nobody can resume "
-            "the training.",
+            "the training as it was.",
             right=True,
         ),
     ),

@@ -37,7 +37,7 @@ _ = Path("code/ds_config.json").write_text("""\
 # ```
 # stage                 0 is plain data parallelism
 # gradient_clipping     scales gradients down if their norm is above 1
-# reduce_bucket_size    stages 1 to 3 collect gradients in a buffer, ours of only 2 million numbers to save memory
+# reduce_bucket_size    stages 1 to 3 collect gradients in a buffer; ours holds 2 million, to save memory
 #                       (on GPUs, delete this key: the default is 500 million)
 # torch_adam            uses PyTorch's AdamW, because DeepSpeed's own must be compiled
 # ```
@@ -157,7 +157,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# Give each of *two* ranks 600 MiB, and stage 0:
+# Each of *two* ranks gets 600 MiB, in stage 0:
 #
 # ```
 #                                                                    bytes per parameter
@@ -184,11 +184,11 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Before stage 0 sends gradients, it copies up to 500 million of them into one buffer. Here all 33 million are copied: 16 + 4 = 20 bytes per parameter.
+# No. Before stage 0 sends gradients, it copies up to 500 million into one buffer, here all 33 million: 16 + 4 = 20 bytes per parameter.
 #
 # </details>
 #
-# In stage 1, each of two ranks keeps only half of Adam's averages:
+# In stage 1, each of two ranks keeps half of Adam's averages; its buffer holds 2 million gradients:
 
 # %%
 # !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
@@ -214,18 +214,18 @@ print("2 ranks, stage 1 trains:", trains(600))
 # ```
 #        ranks    stage     MiB        bytes per parameter
 #                         per rank      keeps      room
-# (a)      2        2       600           12        19
+# (a)      2        1       600           14        19       reduce_bucket_size: the default, 500 million
 # (b)      2        3       600           10        19
 # (c)      4        2       420            8        13
 # ```
 
 # %%
-print("(a)", trains(600, stage=2), "  (b)", trains(600, stage=3), "  (c)", trains(420, 4, stage=2))
+print(trains(600, reduce_bucket_size=500_000_000), trains(600, stage=3), trains(420, 4, stage=2))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a) and (c). Job (b) keeps less than (a), and fails.
+# (c) alone. The buffer of (a) takes 2 GB, whatever the network. Job (b) fails although it keeps less.
 #
 # </details>
 #
@@ -243,13 +243,13 @@ print("(a)", trains(600, stage=2), "  (b)", trains(600, stage=3), "  (c)", train
 # <details><summary>Open after your runs</summary>
 #
 # `stage3_prefetch_bucket_size=0`. By default, DeepSpeed gathers nearly all our weights ahead into one buffer,
-# and copies them out. For a moment, both exist:
+# and copies them out. Briefly, both exist:
 #
 # ```
 # kept 10  +  full weights 4  +  their buffer 3.4  +  other buffers 2.7  =  20.1 (recorded; stage 1: 18.0, stage 2: 17.5)
 # ```
 #
-# At 0, each layer waits for its weights. A large model keeps the default: with 16-bit weights, this buffer takes only 0.1 GB.
+# At 0, each layer waits for its weights. Keep the default for large models: in 16 bits, this buffer takes only 0.1 GB.
 #
 # </details>
 
@@ -260,7 +260,7 @@ print("(a)", trains(600, stage=2), "  (b)", trains(600, stage=3), "  (c)", train
 #
 # ```
 # stage                    0    1    2    3
-# numbers per parameter    2    2    2    3      times (N − 1)/N, which we leave out
+# numbers per parameter    2    2    2    3      (we leave out the factor (N − 1)/N)
 #
 # on a ring, an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
@@ -295,7 +295,7 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank adds up its micro-batches' gradients, and sends once. In stages 2 and 3, it keeps only its shard of them, so it sends in each micro-batch:
+# Nine. In stages 0 and 1, a rank adds up its micro-batches' gradients, and sends once. In stages 2 and 3, it keeps only its shard, so it sends in each micro-batch:
 #
 # ```
 #            gradients   weights
@@ -342,7 +342,7 @@ fewer = third_step(2, room=6)
 #
 # on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
 # sent: on a ring, one rank per GPU; by default (overlap_comm), only stage 3 sends while it computes
-# on 2,048: with zero_hpz_partition_size=8, backward gathers within a node of 8 GPUs, for 1.8 GB more each
+# on 2,048: with zero_hpz_partition_size=8, a node of 8 keeps all weights (1.8 GB more per GPU); backward gathers there
 # ```
 #
 # Take stage 1 if activations fit into the other 50 GB.
@@ -353,15 +353,15 @@ fewer = third_step(2, room=6)
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
-# - With equal shares (for text: of tokens), every stage trains as one process does, except for rounding, batch norm and dropout.
-# - Take stage 0 or 1 if it fits with micro-batches that keep a GPU busy. Otherwise time 2 and 3: they send in every micro-batch, but leave room for larger ones.
+# - With equal micro-batches (for text: in tokens), every stage trains as one process does, except for rounding, batch norm and dropout.
+# - Take stage 0 or 1 if it fits with micro-batches that keep a GPU busy. Otherwise time stages 2 and 3: they send in every micro-batch, but larger micro-batches fit.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # With longer texts, stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(c), if a micro-batch has several texts: activations grow with length, and no stage shards them. Otherwise recompute activations, or take (a), which never sends more than (b).</details>
+# <details><summary>What to listen for</summary>(c), if a micro-batch has several texts: no stage shards activations; stage 0 still sends once per update. With one text, recompute activations, or take (a), which never sends more than (b).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -391,7 +391,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces each of them, even a bucket with a single owner.
 #
-# Without mixed buckets, DeepSpeed sends each owner its sum with a `reduce`, in which each rank sends each gradient once. This is not the default: on many ranks, many small messages can take longer than one all-reduce.
+# Without mixed buckets, each owner receives its sum by a `reduce`: on a ring, every other rank sends these gradients once. This is not the default: on many ranks, many small messages can take longer than one all-reduce.
 #
 # </details>
 #
@@ -400,7 +400,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# The numbers sent do not determine the seconds. Our benchmark timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step. With eight, they took 2.1, 2.3 and 2.8 s: stage 3 took 33 % longer than stage 1, not 70 %.
+# The numbers sent do not determine the seconds. Our benchmark timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step. With eight, they took 2.1, 2.3 and 2.8 s. Stage 3 took 70 % longer than stage 1, then only 33 %: a larger batch computes more, but sends no more.
 #
 # **Remember:** the stage decides what a rank keeps. Other keys and the micro-batches also affect what it sends.
 #
@@ -436,7 +436,7 @@ if rank == 0:
 
 # %% [markdown]
 # Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`, which joins all shards into the full weights. To resume on a different number of ranks, rewrite the folder as a **universal checkpoint**, with
-# one folder per parameter: `python -m deepspeed.checkpoint.ds_to_universal`, and set `"checkpoint": {"load_universal": true}`. (Load no stranger's checkpoint: a pickle can run any code.)
+# one folder per parameter: `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`, and set `"checkpoint": {"load_universal": true}`. (Load no stranger's checkpoint: a pickle can run any code.)
 #
 # **The JSON file.** Does it suit your number of ranks?
 
@@ -448,7 +448,7 @@ if rank == 0:
 # %% tags=["exercise: 12.3"]
 
 # %% [markdown]
-# **Remember:** all ranks resume a run, from all shards, with as many images per update as before.
+# **Remember:** to resume a run, every rank loads its shard, and an update uses as many images as before.
 #
 # `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10, and `code/run_ds.sh` starts it. On several machines, `deepspeed --hostfile hosts code/12_train.py` reads a **hostfile**, which lists them.
 #

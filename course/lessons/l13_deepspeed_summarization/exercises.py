@@ -46,7 +46,7 @@ def _check_factors(answer: SimpleNamespace, comm: Any, counts: Counts) -> None:
         ],
         "counts this rank's tokens and divides by the number of ranks: right only where all ranks have "
         "equally many.": [count / sum(mine) / comm.size for count in mine],
-        "returns the counts. The loss is a mean over how many tokens?": mine,
+        "returns the counts. Then all factors add up to the number of all tokens, not to 1.": mine,
         "turned the fraction over: a micro-batch with more tokens should weigh more, not less.": [
             everyone / count for count in mine
         ],
@@ -135,7 +135,7 @@ NEW_LOADER = Question(
         Option(
             "stop earlier, as it has learned the data by heart",
             reply="Learning by heart would not help with new sentences. The held-out loss is as low as the "
-            "training loss, so what the model has learned helps with every sentence of this loader.",
+            "training loss, so what the model has learned helps with new sentences, too.",
             belief="low-loss-can-write",
         ),
         Option(

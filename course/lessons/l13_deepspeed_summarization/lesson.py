@@ -84,8 +84,8 @@ comm = SimpleNamespace(rank=dist.get_rank(), size=dist.get_world_size(), allredu
 # ```
 # the tiny model    comes with the course; this page shows its outputs
 # SmolLM2           a real chat model, 135 million weights, rounded to 4 bits. To use it, run
-#                   `course fetch smollm2` in a terminal (93 MB to download, 8 GB of memory),
-#                   then start again from Setup
+#                   `course fetch smollm2` in a terminal (93 MB download, 8 GB of memory),
+#                   then restart from Setup
 # ```
 
 
@@ -116,7 +116,7 @@ def write(model, article):  # at ZeRO stage 3, call it on all ranks, with the sa
 print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), unseen[comm.rank]))
 
 # %% [markdown]
-# The tiny model has read only computer-generated news. SmolLM2 gets closer:
+# The tiny model learned only from computer-generated news. SmolLM2 gets closer:
 #
 # ```
 # the article           A pilot has landed a small plane on the golf course of Elmstead because a swarm
@@ -134,7 +134,7 @@ print("article:", unseen[comm.rank]["text"][:120], "…\nmodel:", write(load(), 
 # %% [markdown] tags=["slide"]
 # ## 2 · One loss for all ranks
 #
-# Each article has a good summary, its **reference**. The article's loss is the *mean* over the reference's tokens. Suppose each rank has one article:
+# Each article has a good summary, its **reference**. An article's loss is the *mean* over its reference's tokens. Suppose each rank has one article:
 #
 # ```
 # rank 0             10 tokens         mean loss 5
@@ -175,7 +175,7 @@ print(f"{comm.allreduce(factors(comm, [count])[0] * mean):.3f}")
 # labels      −100 … −100      The     ferry     Marigold     has
 # ```
 #
-# After *The*, it should guess *ferry*. In models like this one, `transformers` compares each guess with the next label, and skips the first label.
+# After *The*, it should guess *ferry*. In models like this one, `transformers` compares each guess with the next label and skips the first.
 
 
 # %%
@@ -235,8 +235,8 @@ if __name__ == "__main__":
 # !mpiexec -n 1 python code/13_summarize.py
 
 # %% [markdown]
-# Yes: without dropout, as here, four ranks train like one, up to rounding. But the mean of means would pass
-# this test, too: both runs would divide by 12.
+# Yes: without dropout or batch norm, four ranks train like one, up to rounding. The mean of means would pass,
+# too: both runs would divide by 12.
 #
 # The tiny model still writes about harbours. SmolLM2's loss, on new articles in each step, fell from 1.64 to 1.33. It wrote:
 #
@@ -275,7 +275,7 @@ print(write(model, unseen[2]))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). `transformers` moves the labels, too:
+# (a). `transformers` moves labels left, which undoes her move:
 #
 # ```
 # the model has just read    The      ferry       Marigold
@@ -283,7 +283,7 @@ print(write(model, unseen[2]))
 # her labels ask for         The      ferry       Marigold     the token just read
 # ```
 #
-# Repeating a token is easier than guessing the next, so her loss falls more. Her model repeats *n*. Losses on different labels cannot be compared.
+# Repeating is easier than guessing: her loss falls more, and her model repeats. Losses on different labels cannot be compared.
 #
 # </details>
 
@@ -292,7 +292,7 @@ print(write(model, unseen[2]))
 #
 # Can we score the text itself? **ROUGE-1** counts the words that a summary shares with its reference, in any order.
 #
-# A forger copies the pilot's reference, but changes the name: 19 of 21 words stay. Without the reference, can you beat her with the truth? Replace our sentence below (at most 21 words). The article begins:
+# A forger copies the pilot's reference, but changes the name: 19 of 21 words stay. Without seeing the reference, can you beat her truthfully? Replace our sentence below (at most 21 words). The article begins:
 #
 # ```
 # A pilot has landed a small plane on the golf course of Elmstead because
@@ -334,7 +334,7 @@ print("the forger shares 19; you missed:", *(reference - shared).elements())
 # Do you need ZeRO?
 #
 # ```
-# without ZeRO (float32, before activations): 16 bytes per parameter on every rank
+# without ZeRO (float32 AdamW, no activations): 16 bytes per parameter on every rank
 # SmolLM2                 2.2 GB    fits a GPU of 80 GB
 # 7 billion parameters    112 GB    does not
 # ```
@@ -342,10 +342,10 @@ print("the forger shares 19; you missed:", *(reference - shared).elements())
 # What else changes?
 #
 # ```
-# batch    divisible by the number of data-parallel ranks; all ranks wait for the one with the most tokens
+# batch    divisible by the number of data-parallel ranks; the rank with the most tokens delays all
 # encode   takes one article: to batch several, pad right, with label −100
-# comm     data-parallel ranks only: tensor and pipeline ranks read the same tokens.
-#          With many ranks: dist.all_reduce
+# comm     sum over data-parallel ranks only: tensor and pipeline ranks read the same tokens.
+#          (Context parallelism needs other factors.) With many ranks: dist.all_reduce
 # load     7 billion parameters take 28 GB of CPU memory per rank. At stage 3, set
 #          keep = HfDeepSpeedConfig(setup) first: from_pretrained then shards as it loads
 # ```
@@ -360,9 +360,9 @@ print("the forger shares 19; you missed:", *(reference - shared).elements())
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A newsroom publishes 100 summaries per day, unread. It accepts one false summary per week. A summary has four names or numbers; the articles contain 99 % of them. Is that enough?
+# A newsroom publishes 100 unchecked summaries per day. It accepts one false summary per week. Each summary has four names or numbers; the articles contain 99 % of them. Is that enough?
 #
-# <details><summary>What to listen for</summary>No: of 2,800 names or numbers per week, 28 are not in their article.</details>
+# <details><summary>What to listen for</summary>No: 28 of 2,800 per week are not in their article: seven summaries or more.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -377,7 +377,7 @@ print("the forger shares 19; you missed:", *(reference - shared).elements())
 # %% [markdown]
 # ### Which mean does the Trainer take today?
 #
-# In section 2, the same losses had two means: 2.75 if all articles count alike, and 2.097 if all tokens do. Which of them does Hugging Face's **Trainer** take today?
+# In section 2, the same losses had two means: 2.75 if all articles count equally, and 2.097 if all tokens do. Which of them does Hugging Face's **Trainer** take today?
 #
 # Comparing four ranks with one process would not tell us: they agree on the mean of means, too. So we compare the Trainer's losses with ours. Both runs use the same settings:
 #
@@ -387,7 +387,7 @@ print("the forger shares 19; you missed:", *(reference - shared).elements())
 # quiet    log each step's loss, save nothing, draw no progress bar
 # ```
 #
-# **Vote:** are its four losses ours?
+# **Vote:** do its four losses equal ours?
 
 # %%
 # %%px --timeout 900
@@ -434,9 +434,9 @@ if comm.rank == 0:
 #
 # The Trainer's losses equal ours, so today it takes the mean over all tokens, if the model accepts `num_items_in_batch`, as ours does. With the tiny model, the mean of means differs by up to 0.04, and the test notices it. The difference is small because our references are of similar length.
 #
-# Before each step, the Trainer counts the tokens of all micro-batches on all ranks. It divides by their number, as `factors` does.
+# Before each step, the Trainer counts the tokens of all micro-batches on all ranks. It divides by this count, as `factors` does.
 #
-# Until October 2024, it divided by the tokens of each single micro-batch, so it took the mean of means. Pull request 34191 of transformers began the repair. Counting over the ranks became the default later.
+# Until October 2024, it divided by the tokens of each single micro-batch, so it took the mean of means. Pull request 34191 of transformers began the repair. Counting over the ranks (`average_tokens_across_devices`) became the default later.
 #
 # </details>
 #
@@ -471,7 +471,7 @@ class Summarizer(LightningModule):
 
 
 # %% [markdown]
-# Lightning refuses to start this strategy inside a notebook, so we write a program. Its second part trains twice, with DeepSpeed's ZeRO and with Lightning's DDP, and compares the losses. **Vote:** suppose that we forget `* ours.comm.size`. Would the losses show it? Delete it in the cell above, if you like, and run all three cells:
+# Lightning refuses to start this strategy inside a notebook, so we write a program. Its second part trains twice, with DeepSpeed's ZeRO and with Lightning's DDP, and compares the losses. **Vote:** suppose that we forget `* ours.comm.size`. Would the losses show it? If you like, delete it above, then run that cell and the next two:
 
 # %%
 # %%writefile -a code/summarize_lightning.py
@@ -503,17 +503,17 @@ if rank == 0:
 #
 # They would not: the difference stays below 0.01, although every gradient is four times too small. AdamW divides each gradient by its average size, so without gradient clipping, a constant factor hardly changes its steps. SGD would take steps four times too short. Equal losses under AdamW do not prove that the gradients are right.
 #
-# Which mean do you get? With DeepSpeed and Lightning, you compute the loss, so you choose. The Trainer chooses for you.
+# Which mean do you get? DeepSpeed and Lightning average your losses: without `factors`, you get the mean of means. The Trainer weights losses for you.
 #
 # </details>
 #
 # ### Is a model better than a pair of scissors?
 #
-# Reporters put the news first. So scissors cut a decent summary without any model: the first sentence, or the first three (**lead-3**). How good can scissors get? For the **oracle extract**, somebody who knows the reference cuts out the best choice of up to three sentences.
+# Reporters put the news first. So scissors cut a decent summary: the first sentence, or the first three (**lead-3**). How good can scissors get? For the **oracle extract**, somebody who knows the reference cuts out the best choice of up to three sentences.
+#
+# From here on, ROUGE-1 is its **F1**: twice the count of shared words, divided by the number of words in summary and reference together.
 #
 # **Vote:** which has the higher ROUGE-1, (a) the first sentence, (b) lead-3?
-#
-# The **F1** of ROUGE-1 is twice the count of shared words, divided by the number of words in summary and reference together:
 
 # %% tags=["source: course_lib.training.facts:rouge_1"]
 
@@ -586,9 +586,9 @@ precision = 100 * scores["wrong name"][:, 1].mean()
 outcome("Precision of references with one wrong name, in percent?", precision, "%", word="counted")
 
 # %% [markdown]
-# The forger wins, although every forged summary is false. ROUGE does not show it; the precision does.
+# The forger wins by ROUGE-1, although every forged summary is false. ROUGE hides the wrong names; the precision shows them.
 #
-# And the vote: (a). The first sentence beats lead-3 by ROUGE-1, and the interval of their difference does not contain 0. Yet it states less than half of the important facts, and lead-3 states most.
+# And the vote: (a). The first sentence beats lead-3 by ROUGE-1, and the interval of their difference lies above 0. Yet it states less than half of the important facts, and lead-3 states most.
 #
 # Why does the first sentence win? It has 15 words, the references have about 21, and lead-3 has 45. Each word that is not shared lowers the F1, so lead-3 pays for its length. Compare systems at equal length.
 #
@@ -596,12 +596,12 @@ outcome("Precision of references with one wrong name, in percent?", precision, "
 #
 # ```
 # extractive    a small Transformer, trained from scratch
-# zero-shot     SmolLM2 (weights rounded to 4 bits) before training
-# fine-tuned    SmolLM2 after 80 steps of four articles (it always reads an article's first 320 tokens)
-# oracle        adds the sentence that helps most, one by one
+# zero-shot     SmolLM2 (weights rounded to 4 bits) before fine-tuning
+# fine-tuned    SmolLM2 after 80 steps of four articles (SmolLM2 reads an article's first 320 tokens)
+# oracle        adds the sentence that raises ROUGE most, one by one
 # ```
 #
-# All summaries are cut to their first 35 words. (The fine-tuned model's summaries stay the shortest: before the cut, they have 28 words on average. This ROUGE ignores the endings of words, so do not compare it with the table above.) **Vote:** is the fine-tuned SmolLM2 (a) better than lead-3, (b) worse, (c) too close to tell?
+# All summaries are cut to their first 35 words. (The fine-tuned model's summaries stay the shortest: before the cut, they have 28 words on average. This ROUGE ignores word endings (stemming), so do not compare it with the table above.) **Vote:** is the fine-tuned SmolLM2 (a) better than lead-3, (b) worse, (c) too close to tell?
 
 # %%
 from course.lessons.shared.reference import log_of, reference
@@ -619,11 +619,11 @@ for system in ("lead-3", "extractive", "oracle", "zero-shot", "fine-tuned"):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): the interval from −3.3 to +0.2 contains 0. The extractive model's interval contains 0, too. (At full length, the fine-tuned model is below lead-3.)
+# (c): the interval from −3.3 to +0.2 contains 0, as does the extractive model's. (At full length, the fine-tuned model is below lead-3.)
 #
-# Is SmolLM2 at least better than before training? Its loss fell by a seventh. ROUGE-1 cannot tell: the recorded interval of this difference is −2.4 to +0.5. The precision rose from 91 % to 94 %, and its interval, +0.9 to +5.9, does not contain 0. But copying also raises precision, and 80 steps and one seed are few.
+# Is SmolLM2 at least better than before fine-tuning? Its loss fell by a seventh. ROUGE-1 cannot tell: the recorded interval of fine-tuned minus zero-shot is −2.4 to +0.5. The precision rose from 91 % to 94 %, and the rise's interval, +0.9 to +5.9, does not contain 0. But copying also raises precision, and 80 steps and one seed are few.
 #
-# One decoding option of transformers seemed to matter more: `no_repeat_ngram_size=3` forbids three tokens in a row that occurred before, even in the article. So the model could not copy three tokens, and *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of ROUGE. For the table, only repeats of its own text were forbidden.
+# One decoding option of transformers seemed to matter more: `no_repeat_ngram_size=3` forbids three tokens in a row that occurred before, even in the article. So the model could not copy three tokens, and *Gurupi River* became *Guropi River*. On 16 validation articles, this cost 3 to 4 points of mean ROUGE (three kinds). For the table, only repeats of its own text were forbidden.
 #
 # </details>
 

@@ -47,15 +47,15 @@ def _check_step(answer: SimpleNamespace, comm: Any, case: Case) -> None:
     computing, idle, tensor, data, cover = (right[name] for name in names)
     busy = computing + idle
     lookalikes = {
-        "nothing hides yet. What do the data ranks' messages travel behind?": busy + data + tensor,
+        "nothing hides yet. Behind what can the data ranks' messages hide?": busy + data + tensor,
         "the tensor ranks' messages hide, too. Can the next product run before its input is there?": busy
         + max(0, data + tensor - cover),
         "the messages are shorter than what they hide behind, and now the step is shorter than without any. "
         "What is left of a message that hides altogether?": busy + data - cover + tensor,
-        "no message is exposed. On this link the messages take longer than `cover`, so a part is exposed. "
+        "on this link, the messages take longer than `cover`, so a part is exposed. "
         "In your step, all are gone.": busy + tensor,
         "that is the longer of the two, and computing is counted already.": busy + max(data, cover) + tensor,
-        "that is the computing that no message uses, and computing is counted already. What is left of "
+        "that is the computing with no message beside it, and computing is counted already. What is left of "
         "the messages?": busy + max(0, cover - data) + tensor,
     }
     for words, value in lookalikes.items():
@@ -71,7 +71,7 @@ _STEP = '''\
 def step(
     params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
-    """Return a dict of all numbers: the seconds of a step, if everything goes at full rate."""
+    """Return a dict: `total` seconds per step, and its parts, if everything goes at full rate."""
     tokens = seq * batch / data
     # flop per token: 6 per parameter, and attention without a causal mask
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
@@ -83,7 +83,7 @@ def step(
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # ZeRO-3 sends during all computing; others in the last micro-batch's backward, 2/3 of its time
-    # (ZeRO-1 sends half of its bytes in the next forward; we count them here, too)
+    # (ZeRO-1 sends half of its bytes after the update; we count them here, too)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed
@@ -115,7 +115,7 @@ HIDE = Exercise(
     targets=("messages-hide-or-not",),
     stub=_exposed("max(data_messages, cover)"),
     hints=(
-        "Messages of 9 s run beside a backward pass of 6 s. How much longer is the step? And with 3 s?",
+        "Messages of 9 s run beside a backward pass of 6 s. How much longer is the step? If they take 3 s?",
         "backward ██████\nmessages █████████   3 left\n\nbackward ██████\nmessages ███         0 left",
         "exposed = max(…, data_messages - …)",
     ),
@@ -129,7 +129,7 @@ HIDE = Exercise(
         WrongAnswer(_exposed("data_messages - cover"), "shorter than without any"),
         WrongAnswer(_exposed("0"), "are gone"),
         WrongAnswer(_exposed("data_messages"), "nothing hides yet"),
-        WrongAnswer(_exposed("max(0, cover - data_messages)"), "that no message uses"),
+        WrongAnswer(_exposed("max(0, cover - data_messages)"), "with no message beside it"),
         WrongAnswer(
             changed(
                 _STEP,
@@ -139,7 +139,7 @@ HIDE = Exercise(
             "Can the next product run",
         ),
     ),
-    why="FSDP gathers a layer while it computes the one before. Which layer's weights cannot hide?",
+    why="In forward, FSDP gathers a layer while computing the one before. Which layer's weights cannot hide?",
 )
 
 # -------------------------------------------------------------------- questions
@@ -153,21 +153,21 @@ TWO_NODES = Question(
             "ZeRO-3 inside nodes, data between them",
             reply="This is hybrid sharding (HSDP). Inside nodes, weights travel over the fast link and hide, "
             "and states take 14 GB per GPU. Between nodes, each GPU all-reduces only its eighth of the "
-            "gradients, once per step (FSDP2: `set_requires_all_reduce`). That takes 0.6 s. With four "
+            "gradients, once per step (FSDP2: `set_requires_all_reduce`): 0.6 s in 16 bits. With four "
             "micro-batches, the last one's backward takes 1.1 s, so even this message can hide.",
             right=True,
         ),
         Option(
             "tensor inside nodes, data between them",
-            reply="This plan fits, and tensor groups stay on the fast link. But the GPUs wait 2 s for the "
-            "sums inside blocks, so a step takes 8.8 s; its computing is 6.7. Our program hides none of "
+            reply="This plan fits, and tensor groups stay on the fast link. But per step, the GPUs compute "
+            "for 6.7 s, and wait 2 s more for the sums inside blocks. Our program hides none of "
             "these messages (Megatron-LM and TorchTitan can hide a part).",
             belief="messages-hide-or-not",
         ),
         Option(
             "ZeRO-3 over all GPUs",
             reply="This plan keeps 7 GB less per GPU, but the other two fit already. In return, two gathers "
-            "and a scatter cross the slow link per micro-batch, and it fits only with four or more. If "
+            "and a scatter cross the slow link per micro-batch, and memory demands at least four. If "
             "one network card per node sends, each micro-batch sends for 13 s. If all eight send, it is "
             "1.6 s. Then four micro-batches send for 6.5 s, and compute for 6.7 s: too close to trust.",
             belief="most-saving-is-best",

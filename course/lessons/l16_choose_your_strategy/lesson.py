@@ -18,9 +18,9 @@
 #   - ask: A pipeline has 4 equal stages and 8 micro-batches. A stage computes for 8 seconds. How long is it idle?
 #     answer: 3 seconds, 8 · (4 − 1) / 8. The formula is computing · (p − 1) / m.
 #   - ask: >-
-#       A Transformer block has two halves, each cut like lesson 09's MLP. How many all-reduces does it need per step?
+#       A Transformer block has two halves, each cut like lesson 09's MLP. How many all-reduces does it need per micro-batch?
 #     answer: >-
-#       Four per micro-batch: each half needs one in forward and one in backward. Each sums one vector per token.
+#       Four: each half needs one in forward and one in backward. Each sums one vector per token.
 # ---
 
 # %% [markdown] tags=["slide"]
@@ -78,14 +78,14 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). ZeRO-3 and tensor ranks finish each micro-batch before the next. A pipeline's first stage starts eight before the first gradient returns, and keeps their activations. With 64 smaller micro-batches, it still keeps eight, and the plan fits. *Data*'s states never fit.
+# (b). ZeRO-3 and tensor ranks finish each micro-batch before starting the next. A pipeline's first stage starts eight before the first gradient returns, and keeps their activations. With 64 smaller micro-batches, it still keeps eight, and the plan fits. *Data*'s states never fit.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# While layer 9's gradients travel, a data rank computes layer 8's: the message **hides** behind computing. ZeRO-3's messages also hide if ranks gather the next layer's weights early (**prefetch**). Lesson 09's tensor ranks must wait: their next product needs the sum.
+# While layer 9's gradients travel, a data rank computes layer 8's: the message **hides** behind computing. ZeRO-3's messages also hide if ranks gather the next layer's weights early (**prefetch**). Lesson 09's tensor ranks wait: their next product needs the sum.
 
 # %% tags=["exercise: 16.7"]
 
@@ -105,7 +105,7 @@ if __name__ == "__main__" and rank == 0:
 #
 # <details><summary>Open after the vote</summary>
 #
-# (b). Our 70 % only repeats the `rate` we assumed.
+# (b). Our 70 % is only the `rate` we assumed.
 #
 # </details>
 #
@@ -132,7 +132,7 @@ if rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Each customer orders 10,000 steps. `chat` is our job. `cards` has 28.8 GB per GPU, about half the rate, and a link of 10 GB/s, not 235. `genome` trains on four long sequences per step.
+# Each customer orders 10,000 steps. `chat` is our job. `cards` has 28.8 GB per GPU, about half the rate, and a link of 10 GB/s. `genome` trains on four long sequences per step.
 #
 # █ is computing, · idle; T and D are exposed tensor and data messages. A plan that does not fit costs 100 hours.
 
@@ -155,7 +155,7 @@ def hours(name, **plan):
 
 
 # %% [markdown]
-# A famous rule: *keep tensor parallelism [inside a node](https://arxiv.org/abs/2104.04473)*. So we first bet on tensor for all. `chat` then pays for 12.2 hours.
+# A famous rule: *keep tensor parallelism [inside a node](https://arxiv.org/abs/2104.04473)*. We first bet on it everywhere. `chat` pays for 12.2 hours.
 
 # %%
 predict("Hours that cards pays with tensor parallelism?", None)
@@ -181,10 +181,10 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # <details><summary>Open after your last try</summary>
 #
-# By our formulas, 36.1 hours are the least. The rule says where tensor ranks belong, not when to use them.
+# Our formulas' minimum is 36.1 hours. The rule says where tensor ranks belong, not when to use them.
 #
 # - `chat`: ZeRO-3 or ZeRO-1.
-# - `cards`: pipeline 8, 64 micro-batches. To hide its messages, ZeRO-3 needs 11,500 tokens; memory allows 2,048 (without recomputing).
+# - `cards`: pipeline 8, 64 micro-batches. (Pipeline 4 × ZeRO-1 on two data ranks takes 2 % more: measure both.) By our rule, ZeRO-3's messages hide above 11,500 tokens; memory allows 2,048 (without recomputing).
 # - `genome`: data 4 (ZeRO-1 or 3) × tensor 2. Four sequences feed only four data ranks.
 #
 # </details>
@@ -194,16 +194,16 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | Rings leave the node. If a node's rings share 200 GB/s, a micro-batch needs 1,090 tokens. |
+# | 64 GPUs | Rings leave the node. With 200 GB/s per node, 1,090 tokens suffice; with tensor 8 inside (25 GB/s per ring), 8,720. |
 # | 512 GPUs | 64 sequences feed only 64 data ranks. Raise the batch, if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) inside nodes. |
-# | 2,048 GPUs | Long rings have a long latency. If states fit, use ZeRO-3 inside small groups of nodes, and all-reduce gradients between groups once per step (HSDP). |
+# | 2,048 GPUs | Long rings have a long latency. If states and batch allow, use ZeRO-3 inside small groups of nodes, and all-reduce gradients between groups once per step (HSDP). |
 
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Count activations, above all in pipelines.
-# - In 16 bits, a dense model's data messages can hide if a micro-batch has more tokens than `rate` / slowest `link`.
+# - In 16 bits, a dense model's data messages can hide if a micro-batch has more tokens than `rate` / its ring's slowest `link`.
 # - Compute all plans, then measure the best two.
 
 # %% [markdown] tags=["slide"]
@@ -211,7 +211,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # Your training fits on one GPU. On two nodes of eight, what do you try first: (a) ZeRO-3, (b) tensor and pipeline, (c) data parallelism?
 #
-# <details><summary>What to listen for</summary>(c): you need not save memory. If gradients do not hide, first enlarge micro-batches.</details>
+# <details><summary>What to listen for</summary>(c): only gradients travel, once per step. If they do not hide, enlarge micro-batches.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -223,7 +223,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # `cards` needed a pipeline, and `genome` a mixture. A fourth customer has `cards`' GPUs and link, and trains on *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
-# The next cell runs your `16_plan.py` for every way to divide eight GPUs, and shows the fastest form of each that fits. Choose 16,384 tokens, 1 sequence, 10 GB/s, and the GPU with 28.8 GB. Click on a total to see your lines that computed it.
+# The next cell runs your `16_plan.py` for every way to divide eight GPUs, and shows the fastest form that fits (or the smallest). Choose 16,384 tokens, 1 sequence, 10 GB/s, and the GPU with 28.8 GB. Click on a total to see the lines that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -236,9 +236,9 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # (c), by our formulas: pipeline 4 × tensor 2.
 #
 # - Eight tensor ranks do not fit: each keeps four of the 16 vectors in full. (With *sequence parallelism*, lesson 09, they fit, and win. For longer sequences, *context parallelism* also divides the tokens of attention.)
-# - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time. In the mixture, it idles 3/4. (The table also has pipelines with ZeRO-3; DeepSpeed refuses these.)
+# - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time. In the mixture, it idles 3/4. (For more sequences, the table also has pipelines with ZeRO-3; DeepSpeed refuses these.)
 #
-# Pipeline 2 × tensor 4 would be faster, and misses by 0.03 GB. Measure such a plan before you reject it.
+# Pipeline 2 × tensor 4 would be faster, but needs 0.03 GB too much. Measure such a plan before you reject it.
 #
 # **Remember: a mixture can win when each pure plan meets a limit of its own.**
 #
@@ -253,7 +253,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 #
 # You have chosen plans without running one. We test your program twice: on your machine, then on published runs.
 #
-# Take the worst pipeline: four stages, one micro-batch. One stage computes, and three wait. Your program says that on four devices, its step takes four times as long as with data parallelism. The next cell trains a small Transformer both ways on our four ranks.
+# Take the worst pipeline: four stages, one micro-batch. At any time, one stage computes and three wait. Your program says that on four devices, its step takes four times as long as with data parallelism. The next cell trains a small Transformer both ways on our four ranks.
 
 # %%
 predict("How many times as long as data parallelism does the pipeline take here?", None)
@@ -288,7 +288,7 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 #
 # </details>
 #
-# Now on others' machines. DLRover published runs of Llama 2 (7 billion parameters) on eight A100s. Two of them differ in one thing: tensor 2 instead of pipeline 2. For tensor 2, your program says 3 % less throughput. **Predict:** how many % less did DLRover measure?
+# The second test: DLRover published runs of Llama 2 (7 billion parameters) on eight A100s. Two of them differ in one thing: tensor 2 instead of pipeline 2. For tensor 2, your program says 3 % less throughput. **Predict:** how many % less did DLRover measure?
 
 # %%
 predict("How many % less did tensor 2 reach than pipeline 2?", None)
@@ -316,9 +316,9 @@ show(cluster["rows"][0], x="plan", y="throughput")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks all repeat the norms and residual sums, and their all-reduces are slower than 235 GB/s. Your program counts neither, nor that hidden messages slow computing.
+# The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, all repeat the norms and residual sums, and all-reduce at less than 235 GB/s. Your program ignores all three. It also ignores that hidden messages slow computing.
 #
-# (DLRover recomputes, and does not say how long its sequences are; we took 2,048 tokens. Two of FlagPerf's plans are only 2 % apart. The planner below gets their order wrong.)
+# (DLRover used FSDP for ZeRO-3, and DeepSpeed for the others. It recomputes. It does not give the sequence length; we took 2,048 tokens. FlagPerf measured four plans; the planner below swaps two that are 2 % apart.)
 #
 # </details>
 #
@@ -333,13 +333,13 @@ show(cluster["rows"][0], x="plan", y="throughput")
 # [a list of layers](08_pipeline_parallelism.ipynb), [a layer](09_tensor_parallelism.ipynb), [an image](10_spatial_and_hybrid.ipynb) and [the model states](11_zero_from_scratch.ipynb), and you can check that the training stays
 # the same, up to rounding. When a job stops, you find [who is to blame](15_when_things_fail.ipynb). You know what [a slow link](14_scaling_out.ipynb) does, and which plan to try first.
 #
-# Take your programs with you: they are in `code/`, and they run on any cluster with MPI, mpi4py and PyTorch (12 and 13 also need DeepSpeed). To see which exercises you have passed, type `course progress` in a terminal.
+# Take your programs with you: they are in `code/`, and they run on any cluster with MPI, mpi4py and PyTorch (lessons 12 and 13 also need DeepSpeed). To see which exercises you have passed, type `course progress` in a terminal.
 #
 # Where next? [The Ultra-Scale Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook) has thousands of measured plans on GPUs, and [How to Scale Your Model](https://jax-ml.github.io/scaling-book/) does this lesson's arithmetic for TPUs. [TorchTitan](https://github.com/pytorch/torchtitan) and [Megatron-LM](https://github.com/NVIDIA/Megatron-LM) train by such plans: open one of their configuration files, and you will know most of its numbers.
 #
 # ## References
 #
-# - FlagPerf, [LLaMA-7B with PaddlePaddle](https://github.com/FlagOpen/FlagPerf/blob/20ce265be254527ca4e8e99bd34c3087e11880ab/training/nvidia/llama1_7B-paddle/README.md), 2023: ZeRO-2 reached 4,267 tokens per second and GPU.
+# - FlagPerf, [LLaMA-7B with PaddlePaddle](https://github.com/FlagOpen/FlagPerf/blob/20ce265be254527ca4e8e99bd34c3087e11880ab/training/nvidia/llama1_7B-paddle/README.md), 2023: ZeRO-2 reached 4,267 tokens per second per GPU.
 # - DLRover, ATorch, [Llama 2: performance](https://github.com/intelligent-machine-learning/dlrover/blob/d39a369cb6bb3ae2031bea17ff17246428aca110/atorch/examples/llama2/README.md), 2023.
 # - V. Korthikanti and others, [Reducing activation recomputation](https://arxiv.org/abs/2205.05198), 2022: what a block keeps.
 # - D. Narayanan and others, [Efficient large-scale language model training](https://arxiv.org/abs/2104.04473), 2021: tensor inside a node, pipeline between nodes.

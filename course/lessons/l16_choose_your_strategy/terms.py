@@ -5,7 +5,8 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "plan",
-        "A way to split a training: how many ranks divide the batch, the list of layers, and every layer.",
+        "A way to split a training: how many ranks divide the batch, the model states, the list of layers, "
+        "and every layer.",
         forms="",
     ),
     Term(
