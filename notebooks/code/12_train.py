@@ -18,11 +18,11 @@ from torch import nn
 from torch.nn import functional as F
 
 warnings.filterwarnings("ignore", category=FutureWarning)
-here = Path(__file__).parent  # the folder of code/12_train.py
+here = Path(__file__).parent  # the folder code
 
 
 # %%
-if not torch.cuda.is_available():  # only CPUs need this block
+if not torch.cuda.is_available():  # on CPUs only
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
     import deepspeed.ops
@@ -66,13 +66,13 @@ def batch_keys(global_batch, ranks, room):
 
 # %%
 def train(config, steps=3, width=1536, room=24):
-    """Yield the images per update, and their mean loss."""
+    """For `steps` updates, yield image count and mean loss."""
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room))
     batch, micro = engine.train_batch_size(), engine.train_micro_batch_size_per_gpu()
     for _ in range(steps):
         total = 0.0
-        for part in torch.arange(rank, batch, size).split(micro):  # every size-th image
+        for part in torch.arange(rank, batch, size).split(micro):  # every size-th of the first 48
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
             loss = F.cross_entropy(engine(x / 8 - 1), y)
             engine.backward(loss)

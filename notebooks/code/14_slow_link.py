@@ -83,8 +83,8 @@ def exchange(team, n):
 
 # %%
 if __name__ == "__main__":
-    team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks; the rest sit out
-    if comm.rank == team.rank:
+    team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks
+    if comm.rank == team.rank:  # the renumbered rest sits out
         alpha = exchange(team, 1)
         beta = max(exchange(team, 2**15) - alpha, 0) / 2**18  # 2**15 numbers are 2**18 bytes
         array = np.ones(2**15)

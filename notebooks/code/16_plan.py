@@ -33,7 +33,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
     activations = held * tokens * depth / pipeline * 2 * width * (4 + 12 / tensor)
     states = weights + gradients + optimizer
     total = states + activations
-    return locals()
+    return locals()  # arguments, too
 
 
 # %%
@@ -41,19 +41,19 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 def step(
     params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
-    """Return a dict: `total` seconds per step, and its parts, if everything goes at full rate."""
+    """Return a dict: `total` seconds per step and its parts, all at full rate."""
     tokens = seq * batch / data
     # flop per token: 6 per parameter, and attention without a causal mask
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
-    # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t vectors per token; none hides here
+    # 4 all-reduces per block; each sends 2 (t - 1) / t vectors of 2 * width bytes per token; none hides
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
-    # a stage waits while the pipeline fills and drains (equal stages, 1F1B; its small messages left out)
+    # a stage waits while the pipeline fills and drains (equal stages, 1F1B; stages' messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
-    # all-reduce gradients once per step; ZeRO-3 gathers weights twice, scatters gradients, per micro-batch
+    # ring trips (2-byte numbers): 2 per step; in ZeRO-3, 3 per micro-batch (two gathers, one scatter)
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # ZeRO-3 sends during all computing; others in the last micro-batch's backward, 2/3 of its time
-    # (ZeRO-1 sends half of its bytes after the update; we count them here, too)
+    # (ZeRO-1 sends half its bytes after the update; we count all)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed

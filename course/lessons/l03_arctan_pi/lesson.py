@@ -65,7 +65,7 @@ print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 predict("10 strips: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Ranks 0 and 1 each do all jobs alone, then share them as a `pair`. (Recording MPI calls takes time; a plain `Intracomm` records none.) With `MPI.MAX`,
+# Ranks 0 and 1 each do all jobs alone, then share them as a `pair`. (The notebook records MPI calls; a plain `Intracomm` saves that time.) With `MPI.MAX`,
 # `allreduce` returns the slowest rank's time:
 
 # %%
@@ -82,7 +82,7 @@ def time_job(team, strips):
 
 
 # %% [markdown]
-# Other programs can only slow a run down, so we keep the fastest. On many ranks, some rank is usually late: report the median. (Ranks 2 and 3 run once, then free the cores.)
+# Other programs can only slow a run, so we keep the fastest. On many ranks, some rank is usually late: report the median. (Ranks 2 and 3 run once, then free the cores.)
 
 
 # %%
@@ -119,7 +119,7 @@ draw_times({"one rank": one, "two ranks": two})
 # Where is the **break-even point**, at which one and two ranks take equally long?
 #
 # Each of p ranks computes N/p strips, in time *b* per strip. Everything else, even one rank's `allreduce`, is **overhead**. Its time *a* depends on p,
-# but not on N. With a core per rank, time is a straight line in N for each p (bent on log axes):
+# but not on N. With a core per rank, each p gives a straight line (bent on log axes):
 #
 # ***t* = *a* + *b*·N/p**
 
@@ -147,7 +147,7 @@ if __name__ == "__main__" and comm.rank == 0:
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We compute it, then measure jobs up to four times that size:
+# We compute it, then measure jobs ¼, ½, … 4 times as large:
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -196,22 +196,22 @@ pi = loop_pi
 # %% tags=["nbval-ignore-output"]
 quick_one, quick_two = cluster["quick_one"][0], cluster["quick_two"][0]
 (quick_a, quick_b), (quick_a_two, quick_b_two) = fit(quick_one, 1), fit(quick_two, 2)
-quick_even = (quick_a_two - quick_a) / (quick_b - quick_b_two / 2)
+quick_even = (quick_a_two - quick_a) / (quick_b - quick_b_two / 2)  # each line's own b
 print(f"b = {1e9 * quick_b:.1f} ns, break-even at {quick_even:,.0f} strips")
 print("speed-ups:", {N: round(quick_one[N] / quick_two[N], 2) for N in quick_one})
-# !mpiexec -n 2 python code/03_quadrature.py  # the loop, outside the notebook: break-even?
+# !mpiexec -n 2 python code/03_quadrature.py  # the loop, outside the notebook
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). *b* fell, the added overhead did not. So sharing pays only for larger jobs.
+# (c): *b* fell, but the added overhead did not.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What are more ranks for?
 #
-# In **strong scaling**, p grows, N stays. In **weak scaling**, N grows too: N/p stays.
+# In **strong scaling**, p grows and N is fixed. In **weak scaling**, both grow: N/p is fixed.
 # **Predict** from the loop's *a* and *b*:
 
 # %%
@@ -227,17 +227,17 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Both times contain 50 strips. The rest is added overhead; with 20,000 strips per rank, it would be under 1 %.
+# Both times contain 50 strips. They differ by added overhead; with 20,000 strips per rank, it would be under 1 %.
 #
 # </details>
 #
-# Now strong scaling. Suppose all strips take 1,000 s on one rank, and the overhead is log₂ p seconds. **Predict:**
+# Now strong scaling. Suppose all strips take one rank 1,000 s, and the overhead is log₂ p seconds. **Predict:**
 
 # %%
 predict("How many times as fast as one rank are 1,024 ranks?", None)
 
 # %% [markdown]
-# The **efficiency** is this speed-up divided by p:
+# The **efficiency** is this speed-up divided by p (in weak scaling, *t*₁/*t*ₚ):
 
 # %%
 from math import log2
@@ -249,7 +249,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On 1,024 ranks, computing takes 0.98 s, overhead 10 s. From about 700 ranks on, more ranks are *slower*.
+# On 1,024 ranks, computing takes 0.98 s, overhead 10 s. From about 700 on, more ranks are *slower*.
 #
 # </details>
 
@@ -275,8 +275,8 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs. You need it in a minute, so you want 480. What do you ask
 # first? (a) Which network? (b) Did the slide's job grow? (c) How fast is a GPU?
 #
-# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours keeps its batch: at
-# 480 images, one per GPU. A minute leaves no time for overhead.</details>
+# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours keeps its batch: of
+# 480 images, each GPU gets one. A minute allows no added overhead.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -299,7 +299,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # So far, all ranks knew the number of strips, because it was written in the program. Now suppose it is in a file, and only rank 0 has read the
 # file. If all ranks run already, one call is enough: `Bcast` (lesson 04) copies an array from one rank, the root, to all
-# ranks.
+# ranks. (`Reduce` adds up all ranks' arrays on the root.)
 
 # %% tags=["exercise: 03.2"]
 
@@ -316,7 +316,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 
 # %%
 # %%writefile code/cpi.py
-"""A worker of spawn_pi.py: it receives the number of strips, adds up its own, and returns their area."""
+"""A worker of spawn_pi.py: it receives the number of strips, and returns the area of its own."""
 
 import numpy as np
 from mpi4py import MPI
@@ -367,7 +367,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 
 # %% [markdown]
 # You measured *b* in the core. Estimate how long a thousand strips take, and twenty million. (This loop's *b* is up to
-# twice as large.) Starting workers takes less time than Setup did, which starts four ranks and the notebook's tools. **Predict:** are two workers faster
+# twice as large.) Starting workers takes less time than Setup, which also starts the notebook's tools. **Predict:** are two workers faster
 # than one process with a thousand strips? And with twenty million?
 
 # %% tags=["nbval-ignore-output"]
@@ -377,7 +377,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With a thousand strips, two workers are far slower. Before they add up anything, they must start Python, import NumPy and connect to the parent. All of this is
+# With a thousand strips, two workers are far slower. First, they must start Python, import NumPy and connect to the parent. All of this is
 # overhead, so *a* is much larger than for ranks that run already.
 #
 # With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if they and the
@@ -402,7 +402,7 @@ print(in_c.read_text(), in_r.read_text(), sep="\n")
 # <details><summary>Open after you have looked</summary>
 #
 # `MPI_Reduce` adds up the parts. Unlike `allreduce`, it returns the sum only on rank 0. In C, you also state how many numbers you
-# send, and of which type; mpi4py finds out.
+# send, and of which type; mpi4py's `Reduce` asks the array.
 #
 # </details>
 #
@@ -440,7 +440,7 @@ else:
 # %% [markdown]
 # ### Is it still the same sum?
 #
-# In the core, we looked at the time. Does the result stay the same on more ranks? On paper, a sum does not depend on which rank adds which
+# Does the result stay the same on more ranks? On paper, a sum does not depend on which rank adds which
 # terms. We add up the same 100,000 strips on 1, 2, 3 and 4 ranks, and look at all digits.
 
 # %%
@@ -517,9 +517,9 @@ for dtype in (torch.float32, torch.float64):
 # In step 1, the float32 losses agree in all, or nearly all, of their seven digits. But every later step starts from weights that already differ a little, and
 # training can make such differences *grow*. Somewhere between step 10 and step 300, most of the seven digits are gone. (A relative difference of
 # 10⁻² leaves about two.) Later, the two losses may come closer again: nothing is broken, and both networks learn. In float64, the differences start
-# so much smaller that about ten digits still agree.
+# so much smaller (by chance, a step may show none) that about ten digits still agree.
 #
-# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps in float64. Average the parallel program's loss over all ranks' samples. Use a small model without dropout and batch norm.
+# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps in float64. Average the parallel program's loss over all ranks' samples. Use a small model without dropout or batch norm.
 # Give both programs the same first weights and the same samples per step, and let the parallel one split
 # them into equal parts. Use plain SGD: Adam rescales gradients, which hides a wrong factor. Then a difference in the first ten digits is almost surely a bug. Do not stop after step 1, because its loss is computed
 # before the first update.

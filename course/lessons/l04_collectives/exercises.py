@@ -157,7 +157,7 @@ def centred(comm, mine, scale):
         ),
         WrongAnswer(changed(_CENTRED, (" / comm.size", "")), "subtracted the sum"),
     ),
-    why="MPI forbids that rank 0 calls `Bcast` while the others call `Reduce`. Open MPI noticed nothing, "
+    why="MPI forbids rank 0 to call `Bcast` while the others call `Reduce`. Open MPI noticed nothing, "
     "ran on and returned numbers. Why is that worse than a hang?",
 )
 

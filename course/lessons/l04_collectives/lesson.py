@@ -24,8 +24,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# In lesson 06, an **all-reduce** gives each rank the sum of all ranks' gradients. It is a **collective**: all ranks of a communicator must make
-# collective calls in the same order.
+# In lesson 06, an **all-reduce** gives each rank the sum of all ranks' gradients. It is a **collective**: all ranks of a communicator must call
+# collectives in the same order.
 #
 # All gradients are 1, and rank 0's loss is 100. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
 #
@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collective calls by order. Rank 0's loss silently enters the others' sum. Rank 0's last call hangs (in training, after many wrong steps).
+# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. In training, later same-length sums are wrong; only rank 0's last call hangs.
 #
 # </details>
 
@@ -60,7 +60,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, each of n ranks cuts its array into n **chunks**. In each step, it sends one to the right; rank r starts with chunk r.
+# In the **ring algorithm**, each of n ranks cuts its array into n **chunks** and sends one per step to its right neighbour; rank r starts with chunk r.
 # The first loop is a **reduce-scatter**: ranks add the arriving chunk to their own, and send that sum next. The second is an **all-gather**: ranks pass complete sums on.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
@@ -73,14 +73,14 @@ comm = MPI.COMM_WORLD
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# Rank r has [1, 2, 3, 4] · 10ʳ. `Filmed` records it before each exchange. **Predict:** after the ring's first two exchanges, which rank holds the largest number, and what is it?
+# Rank r has [1, 2, 3, 4] · 10ʳ. `Filmed` records `array` before each exchange. **Predict:** after the ring's first two exchanges, which rank holds the largest number, and what is it?
 
 
 # %%
 # %%px
 class Filmed(MPI.Intracomm):
     def Sendrecv(self, *sent, **received):
-        frames.append(array.tolist())  # the loop's array
+        frames.append(array.tolist())  # both are globals
         super().Sendrecv(*sent, **received)
 
 
@@ -95,14 +95,14 @@ from course.lessons.l04_collectives.figures import film
 
 film(
     cluster["films"],
-    "The ring sends chunks, doubling sends whole arrays (darker: more ranks summed; thick: changed)",
+    "Ring sends chunks, doubling whole arrays. (Darker: more ranks summed; thick: changed)",
 )
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 1: its 4044 sums numbers of ranks 3, 0 and 1. After three exchanges, each rank has one complete chunk. Three more
-# copy these to all ranks. Doubling needs two exchanges.
+# Rank 1's 4044 sums numbers of ranks 3, 0 and 1. After three exchanges, each rank has one complete chunk; three more
+# copy it to all. Doubling needs two exchanges.
 #
 # </details>
 
@@ -115,14 +115,14 @@ film(
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# An empty message takes the **latency** α. Each byte adds
-# β; 1/β is the **bandwidth**. All ranks exchange at once, so an all-reduce takes
+# An empty message takes α seconds, the **latency**; each byte adds
+# β. The **bandwidth** is 1/β. All ranks exchange at once, so an all-reduce takes
 #
 # α · (messages per rank) + β · (bytes per rank)
 #
 # This **alpha-beta model** ignores additions and congestion, and assumes equal two-way links, one per rank.
 #
-# `slow_messages` imitates a slow network: α is 10 ms, bandwidth 5 MB/s.
+# `slow_messages` imitates a slow network: α is 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
 
 # %%
 # %%px
@@ -161,7 +161,7 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At which size are both equally fast on eight ranks (the **crossover**)? Compute it from `counts(8)`, α and β. Replace 1000000 by your number, its half and its double:
+# At the **crossover** size, both are equally fast. Compute it for eight ranks from `counts(8)`, α and β, then replace 1000000 by it, its half and its double (`course_lib.effects` slows messages):
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep bytes:
@@ -169,7 +169,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# The **crossover** is 440,000 bytes (294 ms): the ring sends 11 more messages (110 ms), but 1.25 fewer arrays (550,000 bytes, 110 ms).
+# 440,000 bytes (294 ms): the ring's 11 extra messages and doubling's 1.25 extra arrays (550,000 bytes) cost 110 ms each.
 #
 # </details>
 
@@ -206,7 +206,7 @@ for calls in 1, 4, 5, 100:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b): each of five calls sums 20 MB, below the crossover. Each ring call costs 41 s of latency, so DDP (lesson 07) sums several layers per call. The third way, lesson 14's halving, needs few messages *and* few bytes.
+# (b): five calls sum 20 MB each, below the crossover. Each ring call costs 41 s of latency, so DDP (lesson 07) sums several layers' gradients together. In the model, lesson 14's halving (third) needs few messages *and* few bytes.
 #
 # </details>
 
@@ -215,7 +215,7 @@ for calls in 1, 4, 5, 100:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | With MPI, α (2 µs) and 1/β (25 GB/s) are 5,000 times better, so the model's crossovers stay; additions lower them. NCCL (α up to 14 µs) has trees, not doubling |
+# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) are 5,000 times better, so the model's crossovers stay; additions lower them. NCCL has trees, not doubling. Overlap hides part of either |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -228,7 +228,7 @@ for calls in 1, 4, 5, 100:
 #
 # 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Bet, then change section 3's `alpha, bandwidth`.
 #
-# <details><summary>What to listen for</summary>On 64, the crossover is 10 MB: the ring takes 3.7 ms, doubling 6.1. On 2,048, it is 159 MB: doubling takes 11, the ring 59.</details>
+# <details><summary>What to listen for</summary>On 64 (crossover 10 MB), the ring takes 3.7 ms, doubling 6.1; on 2,048 (159 MB), the ring 59, doubling 11. Halving: 2.1 and 2.3.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -277,7 +277,7 @@ print(f"neighbours on different nodes: {cluster['shuffled'][0]:.0f} kB")
 #
 # </details>
 #
-# Can fewer bytes cross? In a **hierarchical all-reduce**, each node has a **leader**. A **reduce** (`Reduce`) leaves each node's sum on its leader. Then the leaders all-reduce
+# Can fewer bytes cross? In the simplest **hierarchical all-reduce**, each node has a **leader**. A **reduce** (`Reduce`) leaves each node's sum on its leader. Then the leaders all-reduce
 # among themselves. Finally a **broadcast** (`Bcast`) copies the result from each leader to its node. **Predict:** how many kB do our two leaders together send to each other?
 
 # %%
@@ -307,15 +307,15 @@ if comm.rank == 0:
 # | | all 512 ranks, ordered by node | 64 leaders |
 # |---|---|---|
 # | arrays between the nodes, about | 64 · 2 = 128 | 64 · 2 = 128 |
-# | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (`Reduce` and `Bcast`, below) |
+# | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (`Reduce` and `Bcast`: trees, below) |
 #
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, where steps decide, doubling on all 512 ranks takes
-# only nine steps. For gigabytes and one card per node, prefer the ring of 512: the network idles while our leaders sum inside their nodes. If each GPU has a card, leaders or a single ring leave most cards idle. Then let the GPUs
+# only nine steps. For gigabytes and one network card per node, prefer the ring of 512: the network idles while our leaders sum inside their nodes. If each GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
 # of a node run a reduce-scatter. Each GPU all-reduces its eighth with one GPU per other node; then the node's GPUs run an all-gather. Or run several rings at once, each through a different card, as NCCL does.
 #
 # </details>
 #
-# **Remember:** for a ring, fill one node before the next. On many nodes, leaders save steps, but hardly any bytes between nodes.
+# **Remember:** for a ring, fill one node before the next. On many nodes, leaders save such a ring steps, but hardly any bytes between nodes.
 #
 # Inside a node, `Bcast` may run as a **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight.
 
@@ -334,7 +334,7 @@ def library(comm, array):
     comm.Allreduce(MPI.IN_PLACE, array)
 
 
-two = MPI.COMM_WORLD.Split(comm.rank // 2)  # not delayed; ranks 0 and 1, the others rest
+two = MPI.COMM_WORLD.Split(comm.rank // 2)  # without delay; only ranks 0 and 1 sum
 for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
     ways = ring, doubling, library
     times = [f"{way.__name__} {1000 * seconds(two, way, nbytes, 20):6.3f} ms" for way in ways]
@@ -344,12 +344,12 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# When we ran it, the better of ours took 0.8 to 1.4 times as long as the library. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, additions, new buffers and caches count too. The model ignores them, so the order may differ on your machine.
-# In the course's folder, `python -m benchmarks.allreduce` compares all three with Gloo, from 4 B to 64 MiB.
+# When we ran it, our faster function took 0.7 to 2.2 times as long as the library. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, additions, new buffers and caches count too. The model ignores them, so your order may differ.
+# In the course's folder, `python -m benchmarks.allreduce` compares faster versions of ours with MPI and Gloo, from 4 B to 64 MiB.
 #
 # </details>
 #
-# A PyTorch script does not call MPI. It calls `torch.distributed`, which passes the request to a **communication library** (also called communication runtime):
+# A PyTorch script need not call MPI. It calls `torch.distributed`, which passes the request to a **communication library** (also called communication runtime):
 #
 # ```
 # application      your training script
@@ -361,8 +361,8 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, choose NCCL. Besides rings, it uses two trees (lesson 14), one for each half of the array, or network switches that sum. For each call, NCCL chooses the one it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
-# An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
+# On NVIDIA's GPUs, choose NCCL. Besides rings, it uses two trees (lesson 14), one per half of the array, or switches that sum. For each call, NCCL chooses the one it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
+# An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` each time before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
 # PyTorch has most of MPI's collectives, under similar names. The **root** is the rank that sends or receives the full data:
@@ -405,9 +405,9 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 0 has its sum each time. On two ranks, rank 1 kept its 10. On four, Gloo left 1110 there: it uses the tensors of some ranks as work space. MPI left the 10.
+# Rank 0 has its sum each time. On two ranks, rank 1 kept its 10. On four, Gloo left a partial sum there, 1110: it uses some ranks' tensors as work space. MPI left the 10.
 #
-# That is no bug. PyTorch guarantees the result on rank `dst` only, and says nothing about the others. A published guide ran Gloo on two ranks, and concluded that the other tensors "shouldn't be
+# That is no bug: PyTorch guarantees the result on rank `dst` only. A published guide ran Gloo on two ranks, and concluded that the other tensors "shouldn't be
 # changed" (Kolly 2022).
 #
 # </details>

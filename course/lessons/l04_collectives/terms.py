@@ -49,12 +49,12 @@ TERMS = (
     ),
     Term(
         "hierarchical all-reduce",
-        "An all-reduce in three steps: inside each node, between the leaders, from each leader to its node.",
+        "An all-reduce in three steps: inside each node, between the nodes, inside each node again.",
     ),
     Term("leader", "The one rank of a node that exchanges messages with other nodes.", forms=""),
     Term(
         "communication library",
-        "Also communication runtime: what moves data between ranks below the framework: MPI, Gloo, NCCL.",
+        "Also communication runtime. It moves data between ranks, below the framework: MPI, Gloo, NCCL.",
     ),
     Term(
         "backend",

@@ -228,7 +228,7 @@ WHICH_GPU = Question(
         ),
         Option(
             "what GPUs 6 and 7 do before it",
-            reply="Both arrive about 300 ms late, and the others wait. They share a machine: "
+            reply="The others wait about 300 ms for these two, which share a machine: "
             "check its temperature, data loading, other programs.",
             right=True,
         ),

@@ -24,8 +24,8 @@
 #
 # A training step uses 128 images, the **global batch**. Do four ranks with 32 each learn what one rank learns from 128?
 #
-# In plain **data parallelism**, each rank has a copy of the network, its **replica**, and a part of the batch, its **shard**. All take
-# the same step, with the sum of the gradients:
+# In plain **data parallelism**, each rank has a copy of the network, its **replica**, and a part of the batch, its **shard**. The ranks
+# sum their gradients and take the same step:
 #
 # ```
 #              ┌ rank 0: 32 images → replica → gradient ┐
@@ -84,7 +84,7 @@ def train(team, rate, cut=np.array_split):
 
 
 # %% [markdown] tags=["subslide"]
-# The other functions use MPI:
+# Here are lines 1 and 4:
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -129,7 +129,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 1.603732 / 4 = 0.400933, and again 85.5 %. Rate 0.1 was too small for 60 steps; our mistake made it 0.4.
+# 1.603732 / 4 = 0.400933, and again 85.5 %. Rate 0.1 was too small for 60 steps; our mistake acted like 0.4.
 #
 # </details>
 
@@ -162,8 +162,8 @@ train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # positi
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All do. Dividing each *mean* by 4 is right only for equal shards: the last run would get 49.5 % right.
-# Until mid-2025, Hugging Face's Trainer did this by default with tokens (lesson 13).
+# All do. Dividing each *mean* by 4 works only for equal shards: the last run would get 49.5 % right.
+# Until mid-2025, Hugging Face's Trainer by default averaged ranks' per-token means (lesson 13).
 #
 # </details>
 
@@ -183,7 +183,7 @@ train(comm, rate=0.4, cut=(lambda batch, n: [batch] * n) if line == 2 else np.ar
 from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  # restored
 
 # %% [markdown]
-# Compare with 2.33, 0.400933 and 85.5 %. Before you open the answer, change seed 1 to 13, then 14.
+# Compare with 2.33, 0.400933 and 85.5 %. Before you open the answer, rerun with `default_rng(13)`, then `default_rng(14)`.
 
 # %%
 predict("Which line is missing?", None)
@@ -196,12 +196,12 @@ outcome("Which line is missing?", int(cluster["line"][0]), word="it was line")
 #
 # ```
 #           first loss     last       right
-# line 1       2.34      0.611890    79.5 %    ranks start with unequal weights, and stay unequal
+# line 1       2.34      0.611890    79.5 %    the ranks' weights start and stay unequal
 # line 2       9.32      1.131913    85.2 %    four whole batches: loss and step are four times too large
 # line 4       2.33      1.573289    76.8 %    each rank learns only from its shard, in steps four times too small
 # ```
 #
-# Deleting line 2 costs one image: who notices? If ranks average gradients of mean losses (DDP, lesson 07), only time grows.
+# Losing the cut costs one image: who notices? If ranks average gradients of mean losses (DDP, lesson 07), you lose only time.
 #
 # </details>
 
@@ -249,14 +249,14 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 #  0 ms     ░░░░░░░░░░░░░░░░
 # ```
 #
-# 1.8 s, plus computing: each step waits for the slowest, the **straggler**.
+# 1.8 s, plus computing: each step waits for the slowest rank, the **straggler**.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# | | PyTorch's DDP (lesson 07) |
+# | | PyTorch's DDP (lesson 07), one rank per GPU |
 # |---|---|
 # | lines 1, 4 | are done for you, line 4 during backward |
 # | line 3 | Gradients are *averaged* over n data-parallel ranks: call `(n * share).backward()` |
@@ -267,7 +267,7 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 # ## Key points
 #
 # - Start with equal weights. Shard batches. Divide a shard's *summed* loss by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
-# - **Batch norm** (lesson 07), losses that mix samples, penalties that each rank adds, and clipping before the sum break this. Seed **dropout** differently on data-parallel ranks.
+# - Exceptions: **batch norm** (lesson 07), losses that mix samples, penalties added per rank, gradient clipping before the sum. Seed **dropout** differently on data-parallel ranks.
 # - In an all-reduce, a clearly late rank waits least.
 
 # %% [markdown] tags=["slide"]
@@ -276,7 +276,7 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 # Equal batches and rate: one rank gets 254 of 297 right, eight get 245. Do you first (a) try five more seeds, or (b) compare the first
 # step's loss and gradients?
 #
-# <details><summary>What to listen for</summary>(b): with dropout and batch norm off, one cheap step points to the faulty line. If nothing differs, check the evaluation, then (a).</details>
+# <details><summary>What to listen for</summary>(b): with dropout and batch norm off, one cheap step points to the faulty line. If nothing differs, check step 2, the evaluation, then (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -284,7 +284,7 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 # %% [markdown] tags=["more"]
 # ## More
 #
-# If *one* of 2,048 GPUs computes 10 % longer per step and all wait, ten days of training become up to eleven. Can you find that GPU in the ranks' profiles?
+# If *one* of 2,048 GPUs computes 10 % longer per step and all wait, ten days of training become up to eleven. Can you find that GPU in the ranks' timings?
 
 # %% tags=["exercise: 06.q1"]
 
@@ -375,14 +375,14 @@ once = timed(pair, lambda: compute(plain), repeat=40)  # our unit
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
 
 # %% [markdown]
-# We time five kinds of steps. *none* sends nothing. Divide each bar by the unit, printed above. (A bar is the median of five runs; its thin line spans fastest to slowest.)
+# We time five kinds of steps. *none* sends nothing. Divide each bar by the printed unit. (A bar is the median of five runs; its thin line spans fastest to slowest.)
 
 # %%
 # %%px --targets 0:2 --timeout 100
 link = slow_messages(pair, seconds=0.3 * once, gbit_per_s=8e-9 * nbytes / (0.5 * once))  # all bytes: 0.5
 hooked, four, single = deep(), deep(), deep()
 wait = sum_when_ready(link, hooked)
-fused = GradientBuckets(link, four, bucket_bytes=2**20)  # cuts no tensor
+fused = GradientBuckets(link, four, bucket_bytes=2**20)  # whole tensors, up to 1 MiB
 whole = GradientBuckets(link, single, bucket_bytes=2**24)
 ways = {
     "none": lambda: compute(plain),
@@ -403,15 +403,15 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # A single message should be fastest: 1 + 0.3 + 0.5 = 1.8, although it waits for backward. With 12, the first starts soon after forward, and the link never rests: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
 # With four, the first bucket is full halfway through backward: 2/3 + 4 · 0.3 + 0.5 = 2.4.
 #
-# With a fixed cost below 0.1 (usual for large models on GPUs), these four buckets beat one, because overlap hides more: try `seconds=0.02 * once`. In a ring, the fixed cost grows with n (in a tree, with log n): use larger buckets. From its second step on, PyTorch's DDP (lesson 07) by default closes its
+# With a fixed cost below 0.1 (usual for large models on GPUs), these four buckets beat one, because overlap hides more: try `seconds=0.02 * once`. More ranks need larger buckets: a ring's fixed cost grows with n (a tree's, with log n). From its second step on, PyTorch's DDP (lesson 07) by default closes its
 # first bucket at 1 MiB and the others at 25 MiB. The library **Horovod** made fusion popular.
 #
 # Our delay is a sleep. On a real link, overlap may hide less: many MPI libraries make **progress** (move bytes) only inside MPI calls, and backward makes few.
-# NCCL makes progress by itself, but its kernels occupy a part of the GPU.
+# NCCL makes progress by itself, but its kernels take part of the GPU from backward.
 #
 # </details>
 #
-# Overlap brings a new way to be wrong:
+# Overlap brings a new bug:
 
 # %% tags=["exercise: 06.2"]
 
@@ -430,10 +430,10 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # ```
 #
 # A *synchronous* server waits for every worker's gradient, then updates once. With section 2's shares, this equals training with an all-reduce, up to rounding. But with n workers, a single server
-# receives n gradients and sends n copies of the weights per step (so real systems split the weights over servers). A ring all-reduce takes 2(n − 1) steps (a tree: about 2 log₂ n), but each rank sends less than twice the gradient's bytes for any n (lesson 04).
+# receives n gradients and sends n copies of the weights per step (so real systems split the weights over servers). In a ring all-reduce, each rank sends less than twice the gradient's bytes for any n, but in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. Is that free? While one worker computes, the others' gradients
-# change the server's weights. So its gradient is **stale**. Its **staleness** is the number of updates since the worker received the weights.
+# change the server's weights. So the worker's gradient is **stale**. Its **staleness** is the number of updates since this worker received weights.
 #
 # Three equal workers sleep 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. How stale are its gradients then? (`train_asynchronously` runs the
 # server on rank 0. There, `service.order` lists each update's worker, and `service.staleness` its staleness.)
@@ -448,7 +448,7 @@ from course_lib.training.loop import Batch, summed_cross_entropy
 
 
 def slowly(count, seconds):
-    """Yield `count` batches, the same on all workers, each after a sleep that makes gradients stale."""
+    """Yield `count` batches, the same on all workers, each after a sleep."""
     for batch in (batches * 3)[:count]:
         time.sleep(seconds)
         yield Batch(images[batch], labels[batch], len(batch))
@@ -477,12 +477,12 @@ outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["s
 # <details><summary>Open after the run</summary>
 #
 # Among n equal workers, staleness is about n − 1, here 2. If one worker takes k times as long per gradient, each of the n − 1 others sends k gradients meanwhile: the slow worker's staleness is
-# about k · (n − 1). This holds while the server keeps up. (Here k is about 9, not 10: workers also compute and send.) With 19 equal workers, every gradient is about 18 updates stale.
+# about k · (n − 1). This holds while the server keeps up. (Here k is about 9, not 10: both times also include computing and sending.) With 19 equal workers, every gradient is about 18 updates stale.
 #
 # </details>
 #
-# Does staleness harm? One process can imitate staleness: it queues its gradients and applies each 2 or 18
-# updates late. It trains at rate 0.4, as in section 1, but on 240 batches. **Predict** its accuracy on the new images at a staleness of 2 and of 18; with fresh gradients, it is 91 %.
+# Does staleness harm? One process imitates 3 or 19 equal workers: it queues its gradients and applies each 2 or 18
+# updates late. It trains at rate 0.4, as in section 1, but for 240 steps. **Predict** its accuracy on the new images at a staleness of 2 and of 18; with fresh gradients, it is 91 %.
 
 
 # %%
@@ -521,7 +521,7 @@ train_late(18, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? Not here: without stragglers, and if sending is free, 19 *synchronous* workers take 240 / 19 ≈ 13 steps while 19 asynchronous ones send 240 gradients. Thirteen steps with all 1,500 images (79 per worker)
+# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? Not here. Without stragglers and with free sending, 19 asynchronous workers send 240 gradients in the time of 240 / 19 ≈ 13 *synchronous* steps. Thirteen such steps with all 1,500 images (79 per worker)
 # and rate 0.8 reach 84 % (we ran it).
 #
 # Stale gradients need a smaller rate, and the order of arrival makes every run different. With fast links and enough computing per step, overlap hides most of an all-reduce. So large models are almost always pre-trained synchronously, and slow machines are replaced. Parameter servers

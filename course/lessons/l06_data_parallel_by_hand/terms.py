@@ -35,11 +35,14 @@ TERMS = (
         forms="",
     ),
     Term("tensor fusion", "Putting several small tensors into one message."),
-    Term("fusion threshold", "The number of bytes up to which tensors are put into one bucket."),
+    Term("fusion threshold", "The most bytes that several tensors in one bucket may have."),
     Term(
         "parameter server",
         "A rank that keeps the weights and the optimizer; workers send it gradients and receive weights.",
     ),
     Term("Horovod", "A library for data parallelism over MPI, NCCL or Gloo: tensor fusion, compression."),
-    Term("staleness", "How many updates a server made between sending weights and receiving their gradient."),
+    Term(
+        "staleness",
+        "Updates that a server made between sending weights and receiving the gradient at these weights.",
+    ),
 )

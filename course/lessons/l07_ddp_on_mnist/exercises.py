@@ -394,8 +394,8 @@ OTHER_MACHINE = Question(
         ),
         Option(
             "nothing about which program is faster",
-            reply="Here, seconds compare machines: even one process differs. Compare speed-ups instead: we "
-            "calculated 22 / 5 = 4.4, and theirs is 65 / 19 = 3.4, if the 19 s are the CNN's. Our "
+            reply="Here, seconds compare machines: even one process differs. Speed-ups (ours, calculated: "
+            "22 / 5 = 4.4; theirs, probably: 65 / 19 = 3.4) depend on the machine, too. Our "
             "calculation leaves out, for example, that eight busy cores share one memory.",
             right=True,
         ),

@@ -121,9 +121,9 @@ outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# DDP all-reduces gradients inside `backward` (in large models, while it still computes), and **averages** them.
+# DDP **averages** the gradients, with all-reduces inside `backward` (in large models, while `backward` still computes).
 #
-# Lesson 06 *added* them. So line 3 becomes the mean over a rank's shard. With equal shards, the average is the whole batch's gradient.
+# Lesson 06 *added* them. So line 3 must take the mean over the shard. With equal shards, without batch norm, the average is the whole batch's gradient.
 #
 # </details>
 #
@@ -169,14 +169,14 @@ for epoch in (0, 1):
 # rank 1               1         9         2
 # ```
 #
-# `set_epoch` adds the epoch to the seed. Delete the call and run again: both epochs have one order.
+# `set_epoch` adds the epoch to the seed. Delete the call and run again: the epochs are equal.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
 #
-# DDP does lines 1 and 4. Lines 2 and 3 are yours (and 5, if you print losses).
+# DDP does lines 1 and 4. Lines 2 and 3 are yours (5, too, for printing).
 #
 # We train lesson 06's network on its 1,500 digits (MNIST: see More).
 
@@ -348,8 +348,8 @@ draw_errors(
 #
 # </details>
 #
-# Can equal global batches differ, too? **Batch norm** normalizes with the mean and variance of a rank's own images. For tests, it keeps running averages of both in **buffers**: tensors of the model without gradients.
-# By default, DDP overwrites all buffers with rank 0's before a forward (unless the previous one ran inside `no_sync`). So the saved averages come from rank 0's images only.
+# Can runs with equal global batches differ? **Batch norm** normalizes with the mean and variance of a rank's own images. For tests, it keeps running averages of both in **buffers**: tensors of the model without gradients.
+# By default, DDP overwrites all buffers with rank 0's before a forward (unless the previous one ran inside `no_sync` or `no_grad`). So the saved averages come from rank 0's images only.
 
 # %% tags=["exercise: 07.q6"]
 
@@ -368,7 +368,7 @@ draw_errors(
 #
 # ### What does a step send, and wait for?
 #
-# With four micro-batches per step (lesson 05), DDP all-reduces in *every* `backward`. Inside `with replica.no_sync():`, it sends nothing: gradients add up on the rank.
+# With four micro-batches per step (lesson 05), DDP all-reduces in *every* `backward`. Inside `with replica.no_sync():`, DDP sends nothing: gradients add up on each rank.
 #
 # **Vote:** which micro-batches belong inside: (a) all four, (b) all but the last, (c) all but the first?
 #
@@ -399,7 +399,7 @@ for name, silent in {"none": (), "(a)": (0, 1, 2, 3), "(b)": (0, 1, 2), "(c)": (
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). It all-reduces 9,610 gradients of 8 bytes once instead of four times, and the last layer's gradient has the same norm as with "none". (In a ring of four, each rank sends 1.5 times the bytes shown.) In (a) and (c), norms differ between ranks: replicas would drift apart without an error. The forward must be inside `no_sync`, too.
+# (b). DDP all-reduces 9,610 gradients of 8 bytes once instead of four times. The last layer's gradient has the same norm as with "none". (In a ring of four, each rank sends 1.5 times the bytes shown.) In (a) and (c), norms differ between ranks: replicas would drift apart without an error. The forward must be inside `no_sync`, too.
 #
 # </details>
 #

@@ -125,7 +125,7 @@ OUT_OF_MEMORY = Question(
             "running the same micro-batches with 1F1B",
             reply="Rank 0 has three later stages to feed, so 1F1B runs four forwards there before the first "
             "backward and never keeps more than 4 micro-batches. Five did fit, so one "
-            "micro-batch's memory is left for backward and gradients.",
+            "micro-batch's memory is left. Backward and gradients must fit into it.",
             right=True,
         ),
     ),

@@ -31,4 +31,4 @@ def draw_speed(measured: Mapping[int, float], formula: Mapping[int, float]) -> P
         for kind, values in (("measured", measured), ("predicted", formula))
         for m, value in values.items()
     ]
-    return show(points, x="micro-batches", y="speed")
+    return show(points, x="micro-batches", y="speed-up")

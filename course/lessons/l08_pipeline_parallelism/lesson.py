@@ -13,7 +13,7 @@
 # ranks: 4
 # warm-up:
 #   - ask: >-
-#       You call `backward` for each micro-batch. Which loss must each have, so that `.grad` becomes the gradient of
+#       You call `backward` for each micro-batch. What must its loss be, so that `.grad` becomes the gradient of
 #       the batch's mean loss?
 #     answer: >-
 #       The sum over its samples, divided by the size of the whole batch.
@@ -77,7 +77,7 @@ def cut(team):
 # ("B", 2)   micro-batch 2 backward:   receive the gradient of y, run backward, send the gradient of x to the previous rank
 # ```
 #
-# Why send a gradient back? The previous stage has no loss. Its backward starts from the gradient of its output, our `x`.
+# The previous stage has no loss, so its backward starts from the gradient of its output, our `x`.
 # Until backward, the dictionary `held` keeps `x` and `y`. With `y`, autograd keeps what backward needs: the **activations**.
 
 # %% tags=["source: course_lib.parallel.stages:received"]
@@ -121,8 +121,8 @@ if __name__ == "__main__" and (loss := train(comm, steps=40)):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Each layer does the same arithmetic in the same order. (They agree with batch norm if m is the same, not with dropout:
-# ranks draw their own random numbers.)
+# (a). Each layer does the same arithmetic in the same order. (With batch norm, the losses agree if m is the same.
+# With dropout, ranks draw different random numbers.)
 #
 # </details>
 
@@ -156,16 +156,16 @@ draw_speed(cluster[0]["speed"], formula={m: 2 * m / (m + 1) for m in (1, 2, 4, 8
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With one micro-batch, forward and backward use one rank at a time. With more, both compute at once.
-# (Why above 1 at first? Each rank builds and updates fewer layers.)
+# With one micro-batch, only one rank computes at a time. With more, they often compute together.
+# (Above 1 at m = 1? Both ranks build and update layers.)
 #
 # </details>
 #
-# We count slots of time on four ranks with equal stages:
+# We count slots on four ranks with equal stages:
 #
 # ```
 # forward     1 slot of time
-# backward    2 slots: it computes the gradients of the input, and those of the weights
+# backward    2 slots: gradients of the input, and of the weights
 # message     0 slots
 # ```
 
@@ -192,7 +192,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 # speed-up over one rank   4 · 48 / 57 = 3.4            p · m / (m + p − 1)
 # ```
 #
-# The dashed curve is the last formula for p = 2. It assumes equal stages, free messages, and a free core per rank.
+# The dashed curve is the last formula for p = 2, equal stages, free messages, and a core per rank.
 #
 # </details>
 
@@ -211,7 +211,7 @@ draw_schedules(16, cluster[0]["gpipe"])
 
 # %%
 from course_lib.effects import (
-    runs_within,  # True if 64 more MiB per rank are enough, after an unlimited `first`
+    runs_within,  # True if 64 MiB more per rank suffice; `first` runs before, unlimited
 )
 
 runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train(comm)")
@@ -219,7 +219,7 @@ runs_within(64, 2, "code/08_pipeline.py", "train(comm, gpipe, 32)", first="train
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On paper, 23 (64 / 2.75). Fewer fit beside weights, gradients and the loss's activations.
+# On paper, 23 (64 / 2.75). But weights, gradients and the loss's activations need memory, too.
 #
 # </details>
 #
@@ -268,23 +268,24 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 # 6 slots     then ranks 2, 1 and 0 run their last backward in turn
 # ```
 #
-# After four forwards, rank 0 runs a backward before each forward, so it keeps at most 4 micro-batches.
+# After four forwards, rank 0 runs a backward before each forward, so it keeps at most 4 micro-batches (on two ranks 2, so 100 fit).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# Eight pipelines of 8 GPUs share a batch of 128 micro-batches, so m = 16 each. With GPipe or 1F1B and equal stages, each GPU idles for
-# 7/23 of the step. Messages (1F1B waits for more) and the pipelines' all-reduce cost extra, unless computing hides them.
+# Eight pipelines of 8 GPUs share a batch of 128 micro-batches, so m = 16. With GPipe or 1F1B and equal stages, each GPU idles for
+# 7/23 of the step. With 128 pipelines (1,024 GPUs), m = 1: each idles for 7/8.
+# Messages and the pipelines' all-reduce cost extra, unless computing hides them.
 #
-# Per micro-batch, only a stage's output and its gradient cross a boundary, so a pipeline may span nodes.
+# Only outputs and their gradients cross a boundary, so a pipeline may span nodes.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - With GPipe or 1F1B, one equal stage per rank and free messages, a rank idles for (p−1)/(m+p−1) of a step.
-# - Without recomputing (see More), GPipe keeps the activations of all m micro-batches. 1F1B keeps those of at most p.
+# - With GPipe or 1F1B, equal stages (one per rank) and free messages, a rank idles for (p−1)/(m+p−1) of a step.
+# - Without recomputing or interleaving (see More), GPipe keeps the activations of all m micro-batches, 1F1B those of at most p.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -301,13 +302,13 @@ draw_schedules(8, cluster[0]["gpipe"], cluster[0]["one_f_one_b"])
 #
 # ### What can memory buy?
 #
-# With free messages, GPipe and 1F1B idle equally long. Can a rank compute more to save memory, or use more memory to idle less?
+# With free messages, GPipe and 1F1B idle equally long. (With slow ones, 1F1B idles longer: most forwards first wait for a gradient.) Can a rank compute more to save memory, or use more memory to idle less?
 
 # %% tags=["exercise: 08.q4"]
 
 # %% [markdown]
 # GPipe's authors let ranks **recompute**: a forward keeps only the stage's input. Before a micro-batch's backward, the
-# rank runs its forward again, which brings the activations back. (PyTorch's word is activation checkpointing.)
+# rank runs its forward again to recompute the activations. (PyTorch's word is activation checkpointing.)
 #
 # We count the bytes that autograd keeps for 8 micro-batches on four ranks. On rank 0, one micro-batch has an input of 0.25 MiB, and 0.75 MiB
 # of activations. **Predict:** what does rank 0 keep with GPipe, with 1F1B, and with GPipe that recomputes?
@@ -337,14 +338,14 @@ print("GPipe", kept(gpipe), "  1F1B", kept(one_f_one_b), "  GPipe, recomputing",
 # needs least with 1F1B: it has no later stage to feed, so it keeps one micro-batch. (The counter leaves out the outputs in `held` and, without recomputing,
 # the stages' inputs.)
 #
-# Recomputing takes 4 slots per micro-batch instead of 3, if it repeats the whole stage. Deep stages save more than ours, since they have many
-# activations for one input.
+# Recomputing takes 4 slots per micro-batch instead of 3, if it repeats the whole stage. It must repeat the same dropout, and not update
+# batch norm's running mean twice. Deep stages save more than ours, since they have many activations for one input.
 #
 # </details>
 #
-# Now we pay with memory to save time. Cut the network into eight equal **chunks**, and give rank r two of them, r and r + 4. In this
+# Now we use more memory to save time. Cut the network into eight equal **chunks**, and give rank r two of them, r and r + 4. In this
 # **interleaved** schedule, a chunk takes half as long as a stage did, so the first micro-batch reaches the last rank sooner. But each
-# micro-batch visits rank 0 twice before its first gradient comes back.
+# micro-batch visits rank 0 twice before rank 0 receives its gradient.
 #
 # We simulate equal stages, backwards that take twice as long as forwards, and free messages. **Predict:** 1F1B keeps 4 micro-batches on
 # rank 0. How many does the interleaved schedule keep there?
@@ -361,7 +362,7 @@ schedule_grids({"1F1B": simulate(one, 1, 2), "interleaved": simulate(two, 1 / 2,
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 5.5. In the picture, rank 0 runs 11 forwards before its first backward. A chunk has half of the rank's layers, so 11 forwards need the memory of 5.5 micro-batches.
+# 5.5. In the picture, rank 0 runs 11 forwards before its first backward, each through half of its layers.
 #
 # In return, the bubble lasts 4.5 slots instead of 9. With v equal chunks per rank it lasts 1/v as long, if m is a multiple of p and messages
 # are free. But a micro-batch now crosses seven boundaries instead of three, so on slow links many chunks can take longer.
@@ -370,10 +371,10 @@ schedule_grids({"1F1B": simulate(one, 1, 2), "interleaved": simulate(two, 1 / 2,
 #
 # The rest of the bubble comes from the **flush**: the pipeline empties before each update. PipeDream, which introduced 1F1B, has no flush. Its stages
 # update after each backward and go on. But a backward needs its forward's weights, so a stage keeps old weights for each micro-batch under way. The gradients are **stale**:
-# computed with old weights, applied to new ones. *Zero-bubble* schedules (see References) fill idle slots without stale gradients: a
+# computed with old weights, applied to new ones. *Zero-bubble* schedules (see References) fill most idle slots without stale gradients: a
 # rank computes the gradients of its weights later, since no other rank waits for them.
 #
-# **To remember:** recomputing buys memory with time. Interleaving buys time with memory and messages.
+# **To remember:** recomputing saves memory and costs time. Interleaving saves time if messages are fast, and costs memory.
 #
 # ### Which stage sets the pace?
 #
@@ -383,7 +384,7 @@ schedule_grids({"1F1B": simulate(one, 1, 2), "interleaved": simulate(two, 1 / 2,
 # %% tags=["exercise: 08.q3"]
 
 # %% [markdown]
-# Four stages that compute at the same time need four cores. So our stages *sleep* for as long as they would compute: sleeping needs no core.
+# Four stages that compute at the same time need four cores. So our stages *sleep* for as long as they would compute.
 # The messages are real. We call such times **emulated**.
 #
 # Forward and backward take 1 + 2 ms on the first three stages, and 3 + 6 ms on the last. **Predict:** how many milliseconds do 16 micro-batches take?
@@ -403,7 +404,7 @@ if comm.rank == 0:
 # <details><summary>Open after the run</summary>
 #
 # The last stage works for 16 · 9 = 144 ms. Before it starts, the first micro-batch passes three stages (3 · 1 ms). After it ends, the last gradient passes back through
-# them (3 · 2 ms). That makes 153 ms. You measure more: messages take time, sleeps last longer than asked, and ranks that wait for a message may keep a core busy.
+# them (3 · 2 ms). That makes 153 ms. You measure more: messages take time, sleeps last longer than asked, and waiting ranks may keep a core busy.
 #
 # Four equal stages of 4.5 ms would take (16 + 3) · 4.5 = 85.5 ms for the same work.
 #
@@ -431,9 +432,9 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # <details><summary>Open after the run</summary>
 #
 # 95 %. The first linear layer has nearly all weights, so the first stage gets all convolutions. But a convolution uses its few weights again at every pixel, and a linear layer
-# uses each weight once per image. By this count, the second rank is idle nearly always.
+# uses each weight once per image. By this count, the second rank is nearly always idle.
 #
-# Operations, too, are only a first guess. When your pipeline runs, time its stages on your GPUs, and move a layer from a slow stage to a faster neighbour that has memory for it. (With 1F1B, early
+# Operations, too, are only a guess. Time the running stages on your GPUs, and move a layer from a slow stage to a faster neighbour that has memory for it. (With 1F1B, early
 # stages often have the least memory left.)
 #
 # </details>

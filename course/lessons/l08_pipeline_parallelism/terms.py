@@ -22,8 +22,9 @@ TERMS = (
     Term("GPipe", "The pipeline schedule in which all micro-batches go forward first, then all go backward."),
     Term(
         "1F1B",
-        "The pipeline schedule that fills the pipeline, then alternates one forward and one backward. A "
-        "stage keeps the activations of at most as many micro-batches as there are stages.",
+        "The pipeline schedule that fills the pipeline, then alternates one forward and one backward. "
+        "Without interleaving, a stage keeps the activations of at most as many micro-batches "
+        "as there are stages.",
     ),
     Term(
         "bubble",
@@ -37,7 +38,7 @@ TERMS = (
     ),
     Term(
         "recomputation",
-        "Keeping only a stage's input, and computing its activations a second time when backward needs them.",
+        "Keeping only a stage's or layer's input, and computing activations again when backward needs them.",
         forms="",
     ),
 )

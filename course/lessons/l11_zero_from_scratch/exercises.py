@@ -41,12 +41,13 @@ def _check_update(answer: SimpleNamespace, comm: Any, length: int) -> None:
     here = [np.where(np.isin(each, np.array_split(each, comm.size)[comm.rank]), each, 0) for each in counted]
     lookalikes = {
         "no weight has moved: the optimizer took no step.": np.zeros(length + 1),
-        "moved along the mean of the gradients; here the sum was asked for. Your loss may still look "
+        "the weights moved along the mean gradient; here the sum was asked for. Your loss may still look "
         "right: Adam divides a constant factor out again, SGD does not.": -total / comm.size,
     }
     if comm.size > 1:
         lookalikes |= {
-            "only this rank's own shard is new. Who has the other shards?": -np.concatenate(here)
+            "only this rank's own shard is new. "
+            "Who updates the other shards, and in which line?": -np.concatenate(here)
             * sum(10.0**rank for rank in range(comm.size)),
             "all weights moved along this rank's own gradient: nothing was added.": -own,
         }

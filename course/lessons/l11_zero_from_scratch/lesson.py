@@ -30,7 +30,7 @@
 #
 # A model does not fit into your GPU. Do three more GPUs help?
 #
-# Not with plain data parallelism. There, every rank keeps all **model states**: weights, gradients, and the **optimizer state** (Adam's two averages per weight).
+# Not with plain data parallelism: every rank keeps all **model states**: weights, gradients, and the **optimizer state** (Adam's two averages per weight).
 #
 # So **ZeRO**, the *Zero Redundancy Optimizer*, **shards** tensors: each rank keeps one part, its **shard**. Only this rank, the **owner**, updates it.
 #
@@ -154,14 +154,14 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# In stage 1, each rank holds all full gradients. In **stage 2**, PyTorch calls a function, a **hook**, as soon
-# as a gradient is complete. Ours calls `sum_shard`:
+# In stage 1, each rank holds full gradients. **Stage 2** uses a **hook**: a function that PyTorch calls
+# once a gradient is complete. Ours calls `sum_shard`:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# A layer cannot run with a shard. In **stage 3**, hooks gather its full weights just before it runs, in forward and again in backward, and free them
+# A layer runs only with full weights. In **stage 3**, hooks gather them just before it runs, in forward and again in backward, and free them
 # right after.
 #
 # **Vote:** your `update` still calls `sum_shard` and `gather`. In stage 3, (a) gradients are summed twice, so the loss is wrong, (b) a call fails: nothing full is left, (c) the loss is 0.001087.
@@ -190,13 +190,13 @@ train(comm, network(), sum_in_backward, gather_in_time)
 # on top, up to 12 MiB:                    activations (no stage shards them); from stage 2 on, full tensors of the layer that runs
 # ```
 #
-# Beyond its libraries, each rank may allocate 184 MiB (Linux only):
+# Not counting libraries, each rank may allocate 184 MiB (Linux only):
 
 # %%
 predict("The lowest stage that fits into 184 MiB?", None)
 
 # %% [markdown]
-# Two ranks load your file, run `first`, then three steps of stage 1 within the limit:
+# Two ranks load your file, warm up, and run three steps of stage 1 within the limit:
 
 # %%
 from course_lib.effects import runs_within
@@ -211,7 +211,7 @@ def trains(mib, how):
 trains(184, "steps=3")
 
 # %% [markdown]
-# A rank asked for more than 184 MiB. **Vote:** was this in the backward of (a) the first step, (b) the second? We run one step:
+# `False`: a rank asked for more than 184 MiB. **Vote:** was this in the backward of (a) the first step, (b) the second? We run one step:
 
 # %%
 trains(184, "steps=1")
@@ -260,7 +260,7 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# 64 GPUs of 40 GB, one rank each, train 8 billion parameters in mixed precision. Activations take 20 GB. **Vote:** which is the lowest stage that fits: (a) 1, (b) 2, (c) 3?
+# 64 GPUs of 40 GB, one rank each, train 8 billion parameters in mixed precision (2 bytes per weight, 2 per gradient, 12 for Adam), and accumulate gradients. Activations take 20 GB. **Vote:** which is the lowest stage that fits: (a) 1, (b) 2, (c) 3?
 #
 # <details><summary>Open after your vote</summary>
 #
@@ -275,9 +275,12 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 # stage 2     16      +    0.25   +       1.5        =   17.75
 # stage 3      0.25   +    0.25   +       1.5        =    2
 #
-# on top: activations (without accumulation, backward frees them as gradients appear); in stages 2 and 3 full gradients of some layers; in stage 3 also full weights:
-#         by default, PyTorch's FSDP gathers one or two layers, and weights outside layers; DeepSpeed (lesson 12) up to 10⁹ weights
+# on top:    activations
+#            in stages 2 and 3 full gradients of some layers
+#            in stage 3 full weights of at least one layer (in lesson 12 up to 10⁹)
 # ```
+#
+# Without accumulation, stage 1 may fit: backward frees activations while gradients appear.
 #
 # </details>
 
@@ -287,15 +290,15 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 # - Stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also weights.
 # - With an elementwise optimizer, such as Adam, ZeRO trains as data parallelism does, up to rounding. (Clipping by the norm needs one
 #   more all-reduce. Batch norm and dropout act per rank in both.)
-# - Choose the lowest stage that fits with the micro-batch you want. Stage 3 gathers weights twice per micro-batch, which costs time unless computation hides it (slow links: HSDP, in More).
+# - Choose the lowest stage that fits with the micro-batch you want. Stage 3 gathers weights twice per micro-batch, which costs time unless computation hides it.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Data parallelism needs 20 GB more than each of your 8 GPUs has. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller micro-batch?
 #
-# <details><summary>What to listen for</summary>Choose (a) if 7/8 of the optimizer state is over 20 GB, (b) if only 7/8 of all model states is, (c) if
-# activations fill the memory (accumulate, so the batch stays).</details>
+# <details><summary>What to listen for</summary>Choose (a) if 7/8 of the optimizer state is over 20 GB, (b) if it takes 7/8 of all model states, (c) if
+# activations fill the memory (accumulate to keep the batch).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -305,7 +308,7 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 #
 # ### How does a layer run without its weights?
 #
-# In stage 3, a rank keeps only a shard of each weight. So who runs a layer?
+# In stage 3, a rank keeps only shards. So who runs a layer?
 
 # %% tags=["exercise: 11.q1"]
 
@@ -313,10 +316,10 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 # The core imported `gather_in_time`. Now we read it. Follow one layer through a step:
 #
 # 1. Before forward runs the layer, `before` gathers its weights.
-# 2. After that, `after` frees them, and puts a hook on the layer's output: when backward gets there, it calls `before` again.
+# 2. After that, `after` frees them, and puts a hook on the layer's output: when backward gets there, the hook calls `before`.
 # 3. When backward has the gradient of a weight, stage 2's hook sums it. Then `free` frees the weight.
 #
-# Autograd and the layer still hold the freed tensor, so `free` takes only its memory away:
+# Autograd and the layer still refer to the tensor. So `free` releases only its memory:
 
 # %% tags=["source: course_lib.parallel.plain_zero:free"]
 # %%px --save 11_zero.py
@@ -377,7 +380,7 @@ outcome("How many times as many bytes does a rank send in stage 3 as in stage 2?
 # version, **FSDP2**, is one function, `fully_shard`. Each call makes one group of weights that are gathered together. So we call it for every layer
 # (in a Transformer, for every block), and then for the model: one group for the rest.
 #
-# By default, FSDP2 divides summed gradients by the number of ranks. Our loss is already divided by the global batch, so we set this divisor to 1. (Adam nearly hides a wrong one.)
+# By default, FSDP2 divides summed gradients by the number of ranks. Our loss is already divided by the global batch, so we set this divisor to 1. (With Adam, a wrong one hardly shows.)
 #
 # If links between machines are slow, **HSDP** (hybrid sharding) shards only inside a group, often one machine. Each group keeps a full copy of the model
 # states, which must fit. We pretend that four ranks are one machine, then two machines. **Predict** for both: how many of the 9,610 weights does rank 0 keep? And is the
@@ -409,9 +412,9 @@ for shape in ({"ranks": 4}, {"machines": 2, "ranks": 2}):  # FSDP, then HSDP
 # <details><summary>Open after the run</summary>
 #
 # Both losses equal ours, to all six decimals. With FSDP, rank 0 keeps 2,467 weights, more than a quarter: FSDP cuts by rows, and rank 0 gets three of the last layer's ten. Our code cuts between any two
-# numbers. With HSDP it keeps half: two ranks share a copy. In return, only shards of gradients cross between machines.
+# numbers. With HSDP it keeps half: two ranks share a copy. In return, machines exchange only shards of gradients.
 #
-# FSDP2 gathers the next layer while this one runs, so two may be full at a time. In mixed precision, its shards have 32 bits (weight 4, gradient 4, Adam 8 bytes per parameter). It gathers weights
+# On GPUs, FSDP2 gathers the next layer during this one: two may be full at a time. In mixed precision, its shards have 32 bits (weight 4, gradient 4, Adam 8 bytes per parameter). It gathers weights
 # in 16 bits.
 #
 # </details>
@@ -423,11 +426,11 @@ for shape in ({"ranks": 4}, {"machines": 2, "ranks": 2}):  # FSDP, then HSDP
 # %% [markdown]
 # <details><summary>Open after you have answered</summary>
 #
-# So ZeRO's stages have these names in PyTorch:
+# ZeRO's stages in PyTorch:
 #
 # ```
 # stage 1    ZeroRedundancyOptimizer, with DDP: in a ring, a rank sends 3 numbers per parameter, not 2; FSDP2 has no stage 1
-# stage 2    nearly: fully_shard(…, reshard_after_forward=False)
+# stage 2    fully_shard(…, reshard_after_forward=False), but between steps only shards
 # stage 3    fully_shard(…), with its defaults
 # HSDP       fully_shard(…, mesh=…), with a mesh of two dimensions
 # ```
@@ -467,7 +470,7 @@ draw_kept(ranks=4, activations=6464 / 9610, stages=[0, 3])
 #
 # **Offloading** takes time, unless computation hides it. [All ways to split](../docs/ways-to-split.md) says where to find tiles and offloading in `course_lib`.
 #
-# **To remember:** with more ranks, ZeRO keeps fewer model states per rank. Activations per image, and the layer that runs, stay.
+# **To remember:** with more ranks, ZeRO keeps fewer model states per rank. Activations per image and the running layer keep their size.
 
 # %% [markdown]
 # ## References

@@ -23,7 +23,7 @@ TERMS = (
     ),
     Term(
         "offload",
-        "To keep in the host's memory or on a disk what the accelerator does not need at the moment.",
+        "To keep data in the CPU's memory or on a disk while the GPU does not need it.",
         forms=r"offload(ing|ed)?",
     ),
 )

@@ -89,7 +89,8 @@ def batch_keys(global_batch, ranks, room):
         WrongAnswer(changed(_BATCH, ("max(size", "min(size")), "images at a time work, but"),
         WrongAnswer(changed(_BATCH, ("share // micro", "share / micro")), "wants an integer"),
     ),
-    why="DeepSpeed also divides each micro-batch's loss by the number of micro-batches. What if it did not?",
+    why="DeepSpeed also divides each micro-batch's loss by the number of micro-batches. Would AdamW notice "
+    "if not?",
 )
 
 # -------------------------------------------------------------------- questions
@@ -102,7 +103,7 @@ SEVEN_BILLION = Question(
     options=(
         Option(
             "stage 1: 3 numbers per parameter, against 12 in stage 3",
-            reply="Stage 3 sends 12 if it has four micro-batches, too. But it has room for 16 texts at a "
+            reply="With four micro-batches, stage 3 would send 12. But it has room for 16 texts at a "
             "time. How many micro-batches does it need?",
             belief="micro-batch-is-global-batch",
         ),

@@ -39,7 +39,7 @@ _ = Path("code/ds_config.json").write_text("""\
 # gradient_clipping     scales gradients down if their norm is above 1
 # reduce_bucket_size    stages 1 to 3 collect gradients in a buffer; ours holds 2 million, to save memory
 #                       (on GPUs, delete this key: the default is 500 million)
-# torch_adam            uses PyTorch's AdamW, because DeepSpeed's own must be compiled
+# torch_adam            uses PyTorch's AdamW: DeepSpeed's own must be compiled
 # ```
 #
 # The next two cells start DeepSpeed. Skim them:
@@ -65,11 +65,11 @@ from torch import nn
 from torch.nn import functional as F
 
 warnings.filterwarnings("ignore", category=FutureWarning)
-here = Path(__file__).parent  # the folder of code/12_train.py
+here = Path(__file__).parent  # the folder code
 
 # %%
 # %%px --save 12_train.py
-if not torch.cuda.is_available():  # only CPUs need this block
+if not torch.cuda.is_available():  # on CPUs only
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
     import deepspeed.ops
@@ -86,7 +86,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)
 
 # %% [markdown] tags=["subslide"]
-# Our images are drawn shapes of CIFAR-10's size. The network has 33 million parameters:
+# Our images are drawn shapes of CIFAR-10's size, pixels 0 to 15. The network has 33 million parameters:
 
 # %%
 # %%px --save 12_train.py
@@ -120,13 +120,13 @@ def network(width):
 # %%
 # %%px --timeout 200 --save 12_train.py
 def train(config, steps=3, width=1536, room=24):
-    """Yield the images per update, and their mean loss."""
+    """For `steps` updates, yield image count and mean loss."""
     torch.manual_seed(0)
     engine, *_ = deepspeed.initialize(model=network(width), config=config | batch_keys(48, size, room))
     batch, micro = engine.train_batch_size(), engine.train_micro_batch_size_per_gpu()
     for _ in range(steps):
         total = 0.0
-        for part in torch.arange(rank, batch, size).split(micro):  # every size-th image
+        for part in torch.arange(rank, batch, size).split(micro):  # every size-th of the first 48
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
             loss = F.cross_entropy(engine(x / 8 - 1), y)
             engine.backward(loss)
@@ -150,7 +150,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No: either way, each update averages over the same 48 images.
+# No, except rounding: updates use the same 48 images.
 #
 # </details>
 
@@ -184,18 +184,18 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Before stage 0 sends gradients, it copies up to 500 million into one buffer, here all 33 million: 16 + 4 = 20 bytes per parameter.
+# No. Before sending, stage 0 copies up to 500 million gradients into one buffer, here all 33 million: 16 + 4 = 20 bytes per parameter.
 #
 # </details>
 #
-# In stage 1, each of two ranks keeps half of Adam's averages; its buffer holds 2 million gradients:
+# In stage 1, each rank keeps half of Adam's averages; its buffer holds 2 million gradients:
 
 # %%
 # !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
 print("2 ranks, stage 1 trains:", trains(600))
 
 # %% [markdown]
-# Now count first. On N ranks, each keeps:
+# Now count first. Each of N ranks keeps:
 #
 # ```
 #            bytes per parameter                              on 2 ranks    on 4 ranks
@@ -209,7 +209,7 @@ print("2 ranks, stage 1 trains:", trains(600))
 # copy      from stage 1 on, each rank also keeps a 32-bit copy of its shard of the weights
 # ```
 #
-# Buffers come on top. **Vote:** which of these three jobs train?
+# Buffers come on top. **Vote:** which jobs train?
 #
 # ```
 #        ranks    stage     MiB        bytes per parameter
@@ -220,16 +220,16 @@ print("2 ranks, stage 1 trains:", trains(600))
 # ```
 
 # %%
-print(trains(600, reduce_bucket_size=500_000_000), trains(600, stage=3), trains(420, 4, stage=2))
+print(trains(600, stage=1, reduce_bucket_size=500_000_000), trains(600, stage=3), trains(420, 4, stage=2))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c) alone. The buffer of (a) takes 2 GB, whatever the network. Job (b) fails although it keeps less.
+# Only (c). The buffer of (a) takes 2 GB in any network. In (b), the buffers exceed the other 9 bytes.
 #
 # </details>
 #
-# **Contest:** make (b) train by adding one of these keys, as in `trains(600, stage=3, reduce_bucket_size=1_000_000)`:
+# **Contest:** in a new cell, make (b) train with one of these keys, as in `trains(600, stage=3, reduce_bucket_size=1_000_000)`:
 #
 # ```
 #                                 default
@@ -243,10 +243,10 @@ print(trains(600, reduce_bucket_size=500_000_000), trains(600, stage=3), trains(
 # <details><summary>Open after your runs</summary>
 #
 # `stage3_prefetch_bucket_size=0`. By default, DeepSpeed gathers nearly all our weights ahead into one buffer,
-# and copies them out. Briefly, both exist:
+# and copies them out. The peak:
 #
 # ```
-# kept 10  +  full weights 4  +  their buffer 3.4  +  other buffers 2.7  =  20.1 (recorded; stage 1: 18.0, stage 2: 17.5)
+# kept 10  +  full weights 4  +  their buffer 3.4  +  other buffers 2.7  =  20.1 (recorded peaks; stage 1: 18.0, stage 2: 17.5)
 # ```
 #
 # At 0, each layer waits for its weights. Keep the default for large models: in 16 bits, this buffer takes only 0.1 GB.
@@ -278,7 +278,7 @@ from course_lib.effects import slow_collectives
 def third_step(stage, room=3, **keys):
     """Print and return the numbers per parameter that a rank sends (without the few for clipping)."""
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
-    next(steps), next(steps)  # stage 3 learns in which order layers run
+    next(steps), next(steps)  # stage 3 learns the layers' order
     with slow_collectives(mb_per_s=1e6) as sent:  # so fast that it only counts
         _, loss = next(steps)
     numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # 4.73 million parameters
@@ -329,7 +329,7 @@ fewer = third_step(2, room=6)
 #
 # <details><summary>Open after your vote</summary>
 #
-# No. Most layers' weights are needed again only after a billion others, so DeepSpeed frees them and gathers them again: almost 4 · 1 + 4 · 2 = 12.
+# No. Most layers' weights are needed again only after a billion others, so DeepSpeed frees them and gathers them twice: almost 4 · 1 + 4 · 2 = 12.
 #
 # ```
 #            GB per GPU, with 16-bit weights          numbers sent per parameter and update
@@ -342,10 +342,10 @@ fewer = third_step(2, room=6)
 #
 # on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
 # sent: on a ring, one rank per GPU; by default (overlap_comm), only stage 3 sends while it computes
-# on 2,048: with zero_hpz_partition_size=8, a node of 8 keeps all weights (1.8 GB more per GPU); backward gathers there
+# stage 3 on 2,048: with zero_hpz_partition_size=8, each node shards a copy (1.8 GB more per GPU); backward gathers there
 # ```
 #
-# Take stage 1 if activations fit into the other 50 GB.
+# With four micro-batches, take stage 1 if activations fit into 50 GB.
 #
 # </details>
 
@@ -354,7 +354,7 @@ fewer = third_step(2, room=6)
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
 # - With equal micro-batches (for text: in tokens), every stage trains as one process does, except for rounding, batch norm and dropout.
-# - Take stage 0 or 1 if it fits with micro-batches that keep a GPU busy. Otherwise time stages 2 and 3: they send in every micro-batch, but larger micro-batches fit.
+# - Take stage 0 or 1 if micro-batches fit that keep a GPU busy. Otherwise time stages 2 and 3: they send in every micro-batch, but leave room for larger ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -391,7 +391,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces each of them, even a bucket with a single owner.
 #
-# Without mixed buckets, each owner receives its sum by a `reduce`: on a ring, every other rank sends these gradients once. This is not the default: on many ranks, many small messages can take longer than one all-reduce.
+# Without mixed buckets, a `reduce` brings each owner its sum: on a ring, every other rank sends once. This is not the default: on many ranks, many small messages can take longer than one all-reduce.
 #
 # </details>
 #
@@ -400,13 +400,13 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# The numbers sent do not determine the seconds. Our benchmark timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step. With eight, they took 2.1, 2.3 and 2.8 s. Stage 3 took 70 % longer than stage 1, then only 33 %: a larger batch computes more, but sends no more.
+# The numbers sent alone do not determine the seconds. Our benchmark timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step. With eight, they took 2.1, 2.3 and 2.8 s. With one, stage 3 took 70 % longer than stage 1; with eight, 33 %. A larger batch computes more and sends no more.
 #
-# **Remember:** the stage decides what a rank keeps. Other keys and the micro-batches also affect what it sends.
+# **Remember:** the stage decides what a rank keeps. Other keys and micro-batches also affect what it sends.
 #
 # ### Can you resume from this folder?
 #
-# A colleague leaves you a training: a checkpoint, a JSON file and a script.
+# A colleague leaves you a training run: a checkpoint, a JSON file and a script.
 #
 # **The checkpoint.** In lesson 07, rank 0 saved for everybody. **Vote:** in stage 2, who must call `save_checkpoint`: (a) rank 0, (b) all ranks?
 
@@ -428,7 +428,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Each rank writes its shard of the optimizer state. Alone, rank 0 would wait at a barrier, and the job would hang.
+# (b). Each rank writes its shard of the optimizer state, so all nodes must see the folder. Alone, rank 0 would hang at a barrier.
 #
 # </details>
 
@@ -436,14 +436,14 @@ if rank == 0:
 
 # %% [markdown]
 # Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`, which joins all shards into the full weights. To resume on a different number of ranks, rewrite the folder as a **universal checkpoint**, with
-# one folder per parameter: `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`, and set `"checkpoint": {"load_universal": true}`. (Load no stranger's checkpoint: a pickle can run any code.)
+# one folder per parameter (`python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`), and set `"checkpoint": {"load_universal": true}`. (Load trusted checkpoints only: a pickle can run any code.)
 #
 # **The JSON file.** Does it suit your number of ranks?
 
 # %% tags=["exercise: 12.q5"]
 
 # %% [markdown]
-# **The script.** A published script for CIFAR-10 (Kolly, see References) freezes its network with `net.requires_grad_(False)`, so nothing trains. Two of the next three bugs are in that script, too:
+# **The script.** A published script for CIFAR-10 (Kolly, see References) freezes its network with `net.requires_grad_(False)`, so nothing trains. Two of the next three bugs are from it:
 
 # %% tags=["exercise: 12.3"]
 
@@ -452,7 +452,7 @@ if rank == 0:
 #
 # `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10, and `code/run_ds.sh` starts it. On several machines, `deepspeed --hostfile hosts code/12_train.py` reads a **hostfile**, which lists them.
 #
-# If shards do not fit, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory. **ZeRO-Infinity** also moves weights, and can use disks.
+# If GPUs are too small, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory. **ZeRO-Infinity** also moves weights, and can use disks.
 # [On a GPU machine](../docs/on_a_gpu_machine.md) has their keys, and those for 16-bit weights.
 
 # %% [markdown]

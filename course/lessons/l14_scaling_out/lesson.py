@@ -24,9 +24,9 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Two thousand
 #
-# Volunteers lend you 2,048 machines, one rank each. A message takes 10 ms, plus 84 ms per MiB. In each step, every rank computes for one second. *Then* all sum 1 MiB of gradients in lesson 04's ring.
+# Volunteers lend you 2,048 machines, one rank each. A message takes 10 ms, plus 84 ms per MiB. Per step, every rank computes for one second. *Then* all sum 1 MiB of gradients in lesson 04's ring.
 #
-# On four machines, the sum takes 0.186 s. With more, each sends little more: 1.5 arrays become almost two.
+# On four machines, the sum takes 0.186 s. Among 2,048, each sends little more: almost two arrays, not 1.5.
 
 # %%
 predict("How many seconds does the ring need on 2,048?", None)
@@ -50,7 +50,7 @@ outcome("How many seconds does the ring need on 2,048?", ring_2048, word="foreca
 #
 # - **Halving:** Partners exchange halves, and each sums the half that it keeps. The next partners exchange quarters, and so on. The sums go back the same way.
 # - **Tree:** One rank of each pair sends its whole array. The other adds it and pairs up again, until rank 0 has the sum. It goes back the same way.
-# - **Hierarchy:** You rent 256 machines of eight ranks. On each, one rank sums eight arrays, at almost no cost. These 256 ranks form a ring.
+# - **Hierarchy:** You rent 256 machines of eight ranks. On each, one rank sums eight arrays almost for free. These 256 form a ring over the same links.
 
 # %% [markdown] tags=["subslide"]
 # ```
@@ -93,7 +93,7 @@ show(rows, x="ranks", y="seconds per step", by="way")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Halving and the tree need 22 messages each. Halving's hold two arrays in all, the tree's 22. The hierarchy, fastest on 16 ranks, needs 510 messages.
+# (c). Halving and the tree need 22 messages in a row. Halving's hold two arrays in all, the tree's 22. The hierarchy, fastest on 16, needs 510.
 #
 # </details>
 #
@@ -105,7 +105,7 @@ print(f"{forecasts(2048, GRADIENTS, ALPHA, BETA)['halving']:.2f} s")  # change a
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Halving between the machines takes 0.33 s.
+# Halving between machines (`forecasts(256, …)`) takes 0.33 s.
 #
 # </details>
 
@@ -168,13 +168,13 @@ def exchange(team, n):
 
 
 # %% [markdown]
-# Here, messages take microseconds, so we delay them. That tests our counting, not a network:
+# Here, messages take microseconds. Delaying them tests our counting, not a network:
 
 # %%
 # %%px
 from course_lib.effects import slow_messages
 
-comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)  # 10 ms, 80 ns per byte
+comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)  # at least 10 ms, 80 ns per byte
 
 # %% [markdown] tags=["subslide"]
 # Measure the link, then race with 256 KiB:
@@ -183,8 +183,8 @@ comm = slow_messages(comm, seconds=0.01, gbit_per_s=0.1)  # 10 ms, 80 ns per byt
 # %% tags=["nbval-ignore-output"]
 # %%px --save 14_slow_link.py
 if __name__ == "__main__":
-    team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks; the rest sit out
-    if comm.rank == team.rank:
+    team = comm.Split(comm.rank < 2 ** (comm.size.bit_length() - 1))  # 1, 2, 4 … ranks
+    if comm.rank == team.rank:  # the renumbered rest sits out
         alpha = exchange(team, 1)
         beta = max(exchange(team, 2**15) - alpha, 0) / 2**18  # 2**15 numbers are 2**18 bytes
         array = np.ones(2**15)
@@ -201,15 +201,15 @@ if __name__ == "__main__":
 # %% [markdown]
 # The forecasts hold, and the ring beats the tree.
 #
-# Now start 16 ranks. **Vote:** does the ring beat the tree by (a) more or (b) less, or does it (c) lose?
+# **Vote:** on 16 ranks, does the ring (a) win by more, (b) win by less, or (c) lose?
 
 # %% tags=["nbval-ignore-output"]
-# !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # waiting ranks sleep
+# !mpiexec -n 16 python -m course_lib.effects 0.01 0.1 code/14_slow_link.py  # the same delay
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). On four ranks, bytes decide: 1.5 arrays in the ring, four in the tree. On sixteen, latency decides: the ring sends 30 messages in a row, the tree 8. (With 1 MiB, the ring still wins on 32 ranks.)
+# (c). On four ranks, bytes decide: 1.5 arrays in the ring, four in the tree. On sixteen, latency decides: the ring sends 30 messages in a row, the tree 8. (With 1 MiB, the ring wins even on 32.)
 #
 # </details>
 
@@ -218,7 +218,7 @@ if __name__ == "__main__":
 #
 # - NCCL's trees between nodes send *pieces*, so all levels work at once.
 # - With α = 5 µs and 12.5 GB/s per rank, a ring of 2,048 sums 102 MB in 37 ms, halving in 16 (idle links, nobody late).
-# - With one port per GPU, each of a node's eight sums and sends an eighth of the array.
+# - With one port per GPU, a node's eight GPUs each sum and send an eighth of the array.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -229,7 +229,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Two nodes trained a network over 100 Mbit/s, until equally accurate (recorded):
+# Two nodes trained a network to equal accuracy over 100 Mbit/s (recorded):
 #
 # | | each rank sends | seconds |
 # |---|---|---|
@@ -331,7 +331,7 @@ for (batch, side), alone, shared in zip(cases, one, two):
     print(f"{batch:3} images of {side}²: {alone:6,.0f} {shared:6,.0f}  {shared / alone:.2f}")
 
 # %% [markdown]
-# Above 1, the second process probably used cores that the first left idle (half a batch also fits better into a cache). Below 1, splitting the batch and summing the gradients cost more than this gained. So little work alone need not favour two. Ignore differences of a few
+# If two processes won, the second probably used cores that the first left idle (half a batch also fits better into a cache). If they lost, splitting the batch and summing the gradients cost more than this gained. Little work alone, then, need not favour two. Ignore differences of a few
 # per cent. A GPU will show other ratios.
 #
 # How much can one process leave idle? The **model FLOP utilization (MFU)** gives a bound: the operations per second that the *model* needs, divided by the most that the device
@@ -348,7 +348,7 @@ for name, images_per_s in {"one V100": 334.0, "each of 1,536 on Summit": 420_000
 #
 # ### Did the network take the difference?
 #
-# Alone, a V100 reached an MFU of 52 %, but among 1,536 each reached only 43 %. What took the difference?
+# Alone, a V100 reached an MFU of 52 %; among 1,536, each reached 43 %. What took the difference?
 #
 # A talk of the Ohio State University reports the 420,000. Six GPUs per node trained with the MPI library MVAPICH2. (The talk adds: "We observed issues for NCCL2 beyond
 # 384 GPUs.")
@@ -371,7 +371,7 @@ print(f"Frontera: ring {frontera['ring'] / step:.0%} of a step, halving {fronter
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only 8. If the all-reduce ran as we assume, most of the loss lies elsewhere: in reading images, or in GPUs that come late. (The others wait for them in the all-reduce, so a late GPU looks like a slow network: lesson 15.) The two rates also come from two programs: the GPU alone ran
+# Only 8. If the all-reduce ran as we assume, most of the loss lies elsewhere, perhaps in reading images or in GPUs that come late. (The others wait for them in the all-reduce, so a late GPU looks like a slow network: lesson 15.) The two rates also come from two programs: the GPU alone ran
 # PyTorch, Summit ran TensorFlow.
 #
 # On Frontera, with 128 images per node, a step takes a second. Even a ring of all nodes would cost only 4 % of it.
@@ -395,11 +395,11 @@ except NetworkError as error:
     print(f"no lab here: {error}")
 
 # %% [markdown]
-# Nobody delays these messages, so α is far below 10 ms, and even a ring of 2,048 ranks would take about a second or less. β should be a little above 80 ns, because headers take 66 of each packet's 1,514 bytes. (It can be lower: the limiter lets a first burst pass.)
+# Nobody delays these messages, so α is far below 10 ms, and even a ring of 2,048 ranks would take a second or less. β should be a little above 80 ns, because headers take 66 of each packet's 1,514 bytes. (It can be lower: the limiter lets a first burst pass.)
 #
 # This is TCP on one machine. With RDMA, the network card moves the data, and α is a few microseconds. There, Python's own time per call would count as latency: use osu_latency and nccl-tests. To remember: **before you blame the network, compute what it can take.**
 #
-# On a cluster, you start the same file in one of three ways. One rank per node lets every message cross the network, and with `-m mpi4py`, an error ends all ranks:
+# On a cluster, you start the same file in one of three ways. One rank per node makes every message cross the network, and with `-m mpi4py`, an error ends all ranks:
 #
 # ```sh
 # mpiexec --hostfile hosts --map-by node -n 4 python -m mpi4py 14_slow_link.py   # over ssh

@@ -54,7 +54,9 @@ def _check_step(answer: SimpleNamespace, comm: Any, case: Case) -> None:
         "What is left of a message that hides altogether?": busy + data - cover + tensor,
         "on this link, the messages take longer than `cover`, so a part is exposed. "
         "In your step, all are gone.": busy + tensor,
-        "that is the longer of the two, and computing is counted already.": busy + max(data, cover) + tensor,
+        "that is the longer of messages and `cover`, and computing is counted already.": busy
+        + max(data, cover)
+        + tensor,
         "that is the computing with no message beside it, and computing is counted already. What is left of "
         "the messages?": busy + max(0, cover - data) + tensor,
     }
@@ -71,19 +73,19 @@ _STEP = '''\
 def step(
     params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
-    """Return a dict: `total` seconds per step, and its parts, if everything goes at full rate."""
+    """Return a dict: `total` seconds per step and its parts, all at full rate."""
     tokens = seq * batch / data
     # flop per token: 6 per parameter, and attention without a causal mask
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
-    # 4 all-reduces per block; in each, a rank sends 2 (t - 1) / t vectors per token; none hides here
+    # 4 all-reduces per block; each sends 2 (t - 1) / t vectors of 2 * width bytes per token; none hides
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
-    # a stage waits while the pipeline fills and drains (equal stages, 1F1B; its small messages left out)
+    # a stage waits while the pipeline fills and drains (equal stages, 1F1B; stages' messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
-    # all-reduce gradients once per step; ZeRO-3 gathers weights twice, scatters gradients, per micro-batch
+    # ring trips (2-byte numbers): 2 per step; in ZeRO-3, 3 per micro-batch (two gathers, one scatter)
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # ZeRO-3 sends during all computing; others in the last micro-batch's backward, 2/3 of its time
-    # (ZeRO-1 sends half of its bytes after the update; we count them here, too)
+    # (ZeRO-1 sends half its bytes after the update; we count all)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed
@@ -115,7 +117,7 @@ HIDE = Exercise(
     targets=("messages-hide-or-not",),
     stub=_exposed("max(data_messages, cover)"),
     hints=(
-        "Messages of 9 s run beside a backward pass of 6 s. How much longer is the step? If they take 3 s?",
+        "Messages of 9 s run beside a backward of 6 s. How much longer is the step? With messages of 3 s?",
         "backward ██████\nmessages █████████   3 left\n\nbackward ██████\nmessages ███         0 left",
         "exposed = max(…, data_messages - …)",
     ),
@@ -151,7 +153,7 @@ TWO_NODES = Question(
     options=(
         Option(
             "ZeRO-3 inside nodes, data between them",
-            reply="This is hybrid sharding (HSDP). Inside nodes, weights travel over the fast link and hide, "
+            reply="This is hybrid sharding (HSDP). Inside nodes, weights' messages hide on the fast link, "
             "and states take 14 GB per GPU. Between nodes, each GPU all-reduces only its eighth of the "
             "gradients, once per step (FSDP2: `set_requires_all_reduce`): 0.6 s in 16 bits. With four "
             "micro-batches, the last one's backward takes 1.1 s, so even this message can hide.",
@@ -166,10 +168,11 @@ TWO_NODES = Question(
         ),
         Option(
             "ZeRO-3 over all GPUs",
-            reply="This plan keeps 7 GB less per GPU, but the other two fit already. In return, two gathers "
-            "and a scatter cross the slow link per micro-batch, and memory demands at least four. If "
-            "one network card per node sends, each micro-batch sends for 13 s. If all eight send, it is "
-            "1.6 s. Then four micro-batches send for 6.5 s, and compute for 6.7 s: too close to trust.",
+            reply="This plan keeps 7 GB less per GPU, but the other two fit already. In return, two "
+            "all-gathers and a reduce-scatter cross the slow link per micro-batch, and memory demands "
+            "at least four. If "
+            "one network card per node sends, these take 13 s per micro-batch; if all eight send, 1.6 s. "
+            "Then four micro-batches need 6.5 s of messages beside 6.7 s of computing: too close to trust.",
             belief="most-saving-is-best",
         ),
     ),

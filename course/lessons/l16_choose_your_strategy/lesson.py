@@ -14,9 +14,9 @@
 # ranks: 4
 # warm-up:
 #   - ask: You train with Adam in mixed precision. How many bytes of model states does each parameter need?
-#     answer: 2 for the weight, 2 for the gradient, 12 for Adam's 32-bit copy and two moments, in all 16.
+#     answer: "16: 2 for the weight, 2 for the gradient, 12 for Adam's 32-bit copy and two moments."
 #   - ask: A pipeline has 4 equal stages and 8 micro-batches. A stage computes for 8 seconds. How long is it idle?
-#     answer: 3 seconds, 8 · (4 − 1) / 8. The formula is computing · (p − 1) / m.
+#     answer: computing · (p − 1) / m = 8 · 3 / 8 = 3 seconds.
 #   - ask: >-
 #       A Transformer block has two halves, each cut like lesson 09's MLP. How many all-reduces does it need per micro-batch?
 #     answer: >-
@@ -44,7 +44,7 @@ plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %% [markdown]
-# A GPU holds model states and activations: for backward, a block keeps per token about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers. Tensor ranks divide 12 and keep four in full.
+# A GPU holds model states and activations. For backward, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) per token, of `width` 2-byte numbers. Tensor ranks divide 12 and keep four in full.
 
 
 # %%
@@ -61,7 +61,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
     activations = held * tokens * depth / pipeline * 2 * width * (4 + 12 / tensor)
     states = weights + gradients + optimizer
     total = states + activations
-    return locals()
+    return locals()  # arguments, too
 
 
 # %% [markdown] tags=["subslide"]
@@ -78,19 +78,22 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). ZeRO-3 and tensor ranks finish each micro-batch before starting the next. A pipeline's first stage starts eight before the first gradient returns, and keeps their activations. With 64 smaller micro-batches, it still keeps eight, and the plan fits. *Data*'s states never fit.
+# (b). ZeRO-3 and tensor ranks finish each micro-batch before starting the next. A pipeline's first stage starts eight before the first gradient returns, and keeps their activations. With 64 smaller micro-batches, it still keeps eight, and fits. *Data*'s states never fit.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# While layer 9's gradients travel, a data rank computes layer 8's: the message **hides** behind computing. ZeRO-3's messages also hide if ranks gather the next layer's weights early (**prefetch**). Lesson 09's tensor ranks wait: their next product needs the sum.
+# While layer 5's gradients travel, a data rank computes layer 4's: the message **hides** behind computing. ZeRO-3's messages also hide if ranks gather the next layer's weights early (**prefetch**). Lesson 09's tensor ranks wait: their next product needs the sum.
 
 # %% tags=["exercise: 16.7"]
 
 # %% [markdown] tags=["notes"]
 # Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`, ask: which product could run before the sum that it needs?
+
+# %% [markdown]
+# **Model flop utilization** (MFU) divides the model's flop per second (without recomputing) by the GPUs' peak, 312 Tflop/s each.
 
 # %%
 # %%px --save 16_plan.py
@@ -101,15 +104,15 @@ if __name__ == "__main__" and rank == 0:
         print(f"{name:9}{part['total']:5.2f} s, MFU {mfu:.0%}")
 
 # %% [markdown] tags=["subslide"]
-# **Model flop utilization** (MFU) divides the model's flop per second (without recomputing) by the GPUs' peak, 312 Tflop/s each. **Vote:** the benchmark FlagPerf measured a 7B model on eight A100s. Its MFU? (a) 80 %, (b) 60 %, (c) 30 %.
+# **Vote:** the benchmark FlagPerf measured a 7B model on eight A100s. Its MFU? (a) 80 %, (b) 60 %, (c) 30 %.
 #
 # <details><summary>Open after the vote</summary>
 #
-# (b). Our 70 % is only the `rate` we assumed.
+# (b), with ZeRO-2. Our 70 % is assumed: `rate` / peak.
 #
 # </details>
 #
-# ZeRO-3's messages all hide. A model with ten times the parameters sends ten times the bytes. Suppose it fits. **Vote:** how much hides? (a) All, (b) a part, (c) nothing.
+# ZeRO-3's messages all hide. Ten times the parameters mean ten times the bytes. Suppose they fit. **Vote:** how much hides? (a) All, (b) a part, (c) nothing.
 
 # %%
 # %%px
@@ -121,11 +124,11 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token*. The parameters cancel:
+# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token* (an all-reduce sends 4, backward computes 4). The parameters cancel:
 #
 # **In a dense model (no experts) in 16 bits, data messages in a ring can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
-# On NVLink, that is 928 tokens; our micro-batch has 2,048. (Latency and 32-bit gradients raise the number.)
+# On NVLink, that is 928 tokens; our micro-batch has 2,048. (Latency and 32-bit gradients raise this.)
 #
 # </details>
 
@@ -134,7 +137,7 @@ if rank == 0:
 #
 # Each customer orders 10,000 steps. `chat` is our job. `cards` has 28.8 GB per GPU, about half the rate, and a link of 10 GB/s. `genome` trains on four long sequences per step.
 #
-# █ is computing, · idle; T and D are exposed tensor and data messages. A plan that does not fit costs 100 hours.
+# A mark is half a second: █ computing, · idle, T and D exposed tensor and data messages. A plan that does not fit costs 100 hours.
 
 # %%
 # %%px
@@ -149,20 +152,22 @@ def hours(name, **plan):
     assert plan.keys() <= {"data", "zero", "pipeline", "tensor", "microbatches"}, "an unknown name"
     assert part["data"] * part["pipeline"] * part["tensor"] == 8, "use all eight GPUs"
     assert asked["batch"] % (part["data"] * part["microbatches"]) == 0, "the batch does not divide evenly"
-    marks = zip("█·TD", ("computing", "idle", "tensor_messages", "exposed"))  # a mark is half a second
-    print(f"{name:7}{needed / 1e9:5.1f} GB", "".join(mark * round(2 * part[of]) for mark, of in marks))
-    return 10_000 * part["total"] / 3600 if needed <= asked["capacity"] else 100
+    marks = zip("█·TD", ("computing", "idle", "tensor_messages", "exposed"))
+    fits = needed <= asked["capacity"]
+    bar = "".join(mark * round(2 * part[of]) for mark, of in marks) if fits else "out of memory"
+    print(f"{name:7}{needed / 1e9:5.1f} GB", bar)
+    return 10_000 * part["total"] / 3600 if fits else 100
 
 
 # %% [markdown]
-# A famous rule: *keep tensor parallelism [inside a node](https://arxiv.org/abs/2104.04473)*. We first bet on it everywhere. `chat` pays for 12.2 hours.
+# A famous rule: *keep tensor parallelism [inside a node](https://arxiv.org/abs/2104.04473)*. First, everybody gets tensor ranks. `chat` pays for 12.2 hours.
 
 # %%
 predict("Hours that cards pays with tensor parallelism?", None)
 
 # %%
 # %%px
-# a mixed plan: {"data": 2, "zero": 1, "tensor": 4}
+# a mixed plan: {"data": 2, "zero": 1, "tensor": 4, "microbatches": 16}
 bets = {
     "chat": {"tensor": 8, "microbatches": 8},
     "cards": {"tensor": 8, "microbatches": 64},
@@ -183,8 +188,8 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # Our formulas' minimum is 36.1 hours. The rule says where tensor ranks belong, not when to use them.
 #
-# - `chat`: ZeRO-3 or ZeRO-1.
-# - `cards`: pipeline 8, 64 micro-batches. (Pipeline 4 × ZeRO-1 on two data ranks takes 2 % more: measure both.) By our rule, ZeRO-3's messages hide above 11,500 tokens; memory allows 2,048 (without recomputing).
+# - `chat`: ZeRO-3 or ZeRO-1, 8 micro-batches.
+# - `cards`: pipeline 8, 64 micro-batches. (Pipeline 4 × data 2, ZeRO-1, 32 micro-batches: 2 % more. Measure both.) ZeRO-3's messages hide above 11,500 tokens per micro-batch; memory allows 2,048 (without recomputing).
 # - `genome`: data 4 (ZeRO-1 or 3) × tensor 2. Four sequences feed only four data ranks.
 #
 # </details>
@@ -194,16 +199,16 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | Rings leave the node. With 200 GB/s per node, 1,090 tokens suffice; with tensor 8 inside (25 GB/s per ring), 8,720. |
-# | 512 GPUs | 64 sequences feed only 64 data ranks. Raise the batch, if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) inside nodes. |
-# | 2,048 GPUs | Long rings have a long latency. If states and batch allow, use ZeRO-3 inside small groups of nodes, and all-reduce gradients between groups once per step (HSDP). |
+# | 64 GPUs | Rings cross nodes. At 200 GB/s per node, 1,090 tokens suffice. With tensor 8 inside, eight rings share these: 8,720 tokens. |
+# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch, if the loss allows. [Tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) inside nodes help, but expose messages (2,048 tokens). |
+# | 2,048 GPUs | Long rings have long latency. If states and batch allow, use HSDP: ZeRO-3 inside small groups of nodes, one gradient all-reduce per step between groups. |
 
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Count activations, above all in pipelines.
-# - In 16 bits, a dense model's data messages can hide if a micro-batch has more tokens than `rate` / its ring's slowest `link`.
+# - A dense model's 16-bit data messages can hide if a micro-batch has more tokens than `rate` / the ring's slowest `link`.
 # - Compute all plans, then measure the best two.
 
 # %% [markdown] tags=["slide"]
@@ -211,7 +216,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # Your training fits on one GPU. On two nodes of eight, what do you try first: (a) ZeRO-3, (b) tensor and pipeline, (c) data parallelism?
 #
-# <details><summary>What to listen for</summary>(c): only gradients travel, once per step. If they do not hide, enlarge micro-batches.</details>
+# <details><summary>What to listen for</summary>(c): only gradients travel, once per step. If exposed, enlarge micro-batches while memory lasts.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -223,7 +228,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # `cards` needed a pipeline, and `genome` a mixture. A fourth customer has `cards`' GPUs and link, and trains on *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
-# The next cell runs your `16_plan.py` for every way to divide eight GPUs, and shows the fastest form that fits (or the smallest). Choose 16,384 tokens, 1 sequence, 10 GB/s, and the GPU with 28.8 GB. Click on a total to see the lines that computed it.
+# For every way to divide eight GPUs, the next cell runs your `16_plan.py` and shows the fastest form (ZeRO stage, micro-batches) that fits, or the smallest. Choose 16,384 tokens, 1 sequence, 10 GB/s, and the GPU with 28.8 GB. Click on a total to see the lines that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -236,15 +241,15 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # (c), by our formulas: pipeline 4 × tensor 2.
 #
 # - Eight tensor ranks do not fit: each keeps four of the 16 vectors in full. (With *sequence parallelism*, lesson 09, they fit, and win. For longer sequences, *context parallelism* also divides the tokens of attention.)
-# - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time. In the mixture, it idles 3/4. (For more sequences, the table also has pipelines with ZeRO-3; DeepSpeed refuses these.)
+# - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time. In the mixture, it idles 3/4. (DeepSpeed refuses the table's pipelines with ZeRO-3.)
 #
-# Pipeline 2 × tensor 4 would be faster, but needs 0.03 GB too much. Measure such a plan before you reject it.
+# Pipeline 2 × tensor 4 would be faster, but needs 0.03 GB too much. Measure before you reject it.
 #
 # **Remember: a mixture can win when each pure plan meets a limit of its own.**
 #
 # </details>
 #
-# A cluster has fast links inside nodes and slow ones between them. Which bytes should cross which?
+# A cluster has fast links inside nodes and slow ones between them. Which bytes should cross the slow ones?
 
 # %% tags=["exercise: 16.q6"]
 
@@ -253,13 +258,14 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 #
 # You have chosen plans without running one. We test your program twice: on your machine, then on published runs.
 #
-# Take the worst pipeline: four stages, one micro-batch. At any time, one stage computes and three wait. Your program says that on four devices, its step takes four times as long as with data parallelism. The next cell trains a small Transformer both ways on our four ranks.
+# Take the worst pipeline: four stages, one micro-batch. At any time, one stage computes and three wait. Your program says that on four devices, the pipeline's step takes four times as long as with data parallelism. The next cell trains a small Transformer both ways on our four ranks.
 
 # %%
 predict("How many times as long as data parallelism does the pipeline take here?", None)
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 100
+# both plans train on batches of 16 sequences
 import torch
 
 from course.lessons.l16_choose_your_strategy.planned import grid_of, prepare
@@ -282,7 +288,7 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In the run shown, four ranks share two cores. Data ranks compute simultaneously, each on half a core. The pipeline's one busy rank has a full core. That alone turns 4 into 2. Data ranks also all-reduce and update all parameters, so the factor falls below 2.
+# In the run shown, four ranks share two cores. Data ranks compute simultaneously, each on half a core. The pipeline's one busy rank has a full core, and computes twice as fast. That alone turns 4 into 2. Data ranks also all-reduce and update all parameters, so the factor falls below 2.
 #
 # Here, ranks are not devices, so a laptop's step times do not choose a cluster's plan. Two things carry over: the bytes sent, if the collectives use the same algorithms, and the losses, up to rounding (without batch norm and dropout).
 #
@@ -306,7 +312,7 @@ runs = {  # plan, sequences per step, Tflop/s per GPU as published (recomputing 
 rows, unit = [], "times ZeRO-3's"
 for name, (plan, batch, tflops) in runs.items():
     part = step(**job | node | plan | {"batch": batch})
-    rows.append(predicted(part["computing"] / part["total"], unit=unit, plan=name))
+    rows.append(predicted(part["computing"] / part["total"], unit=unit, plan=name))  # ZeRO-3: 1
     rows.append(published(tflops / 205, source="DLRover", unit=unit, plan=name))
 
 # %%
@@ -316,13 +322,13 @@ show(cluster["rows"][0], x="plan", y="throughput")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, all repeat the norms and residual sums, and all-reduce at less than 235 GB/s. Your program ignores all three. It also ignores that hidden messages slow computing.
+# The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, each repeats the norms and residual sums, and their all-reduces stay below 235 GB/s. Your program ignores all three. It also ignores that hidden messages slow computing.
 #
-# (DLRover used FSDP for ZeRO-3, and DeepSpeed for the others. It recomputes. It does not give the sequence length; we took 2,048 tokens. FlagPerf measured four plans; the planner below swaps two that are 2 % apart.)
+# (DLRover used FSDP for ZeRO-3, and DeepSpeed for the others. It recomputes. It does not give the sequence length; we took 2,048 tokens. Of FlagPerf's four plans, the planner below swaps two that are 2 % apart.)
 #
 # </details>
 #
-# **Remember: believe the program when plans are far apart, and measure when they are close.** Measure memory, too, in the second step: Adam's state exists only after the first. The program leaves out embeddings, logits, and the blocks that ZeRO-3 has just gathered.
+# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory, too, in the second step: Adam's state exists only after the first. The program leaves out logits and the blocks that ZeRO-3 has just gathered, and spreads embeddings evenly over stages.
 #
 # A **planner** (`course/lessons/l16_choose_your_strategy/planner`) computes layer by layer, with rates that `course machine` measures. On two cores, its choice was within 10 % of the fastest plan in 22 of 24 cases. [A table](../docs/ways-to-split.md#which-one-when) compares two guides' advice with our numbers.
 

@@ -44,7 +44,9 @@ def _check_sum(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> No
     }
     if lengths[stage] == lengths[mirrored]:
         wrong = both(first[stage] + first[mirrored], second[mirrored] + second[stage])
-        lookalikes["added gradients of another stage. Of which stage are the partner's `ours`?"] = wrong
+        lookalikes["added gradients of another stage. Which stage's gradients are the partner's `ours`?"] = (
+            wrong
+        )
     ours, opposite = first[stage].copy(), second[mirrored].copy()
     answer.sum_replicas(comm, ours, opposite)
     expect_array(both(ours, opposite), both(right[stage], right[mirrored]), lookalikes)
@@ -68,7 +70,7 @@ SUM_REPLICAS = Exercise(
     id="17.1",
     title="Spot the bug",
     task="On rank r, `ours` holds replica 0's gradients of stage r, and `opposite` replica 1's of "
-    "stage p − 1 − r. Sum both over the replicas.",
+    "stage p − 1 − r. Sum each stage's gradients over replicas.",
     objectives=(1,),
     targets=("ours-is-your-ours",),
     stub='''\
@@ -82,7 +84,8 @@ def sum_replicas(comm, ours, opposite):
     opposite += for_opposite
 ''',
     hints=(
-        "Play rank 0 of 4: `ours` is of stage 0, and your partner is rank 3. Of which stage is *its* `ours`?",
+        "Play rank 0 of 4: `ours` is of stage 0, and your partner is rank 3. Which stage's gradients are "
+        "*its* `ours`?",
         "rank 0   ours: stage 0   opposite: stage 3\nrank 3   ours: stage 3   opposite: stage 0",
         "comm.Sendrecv(ours, partner, recvbuf=for_…, source=partner), where … is the other array",
     ),
@@ -129,23 +132,22 @@ HOW_WELL = Question(
     "efficiency from 4 GPUs?",
     options=(
         Option(
-            "0.50: 16.1 times as fast as Basic",
-            reply="16.1 is measured from Basic, which is a different method: its 7.25 hours on 4 GPUs became "
-            "4.21 with MASTER, a factor of 1.72 with no more GPUs. Start from MASTER's time.",
+            "0.50: speed-up 16.1 over Basic",
+            reply="16.1 is measured from Basic, a different method: on the same 4 GPUs, MASTER alone has a "
+            "speed-up of 1.72 (7.25 / 4.21 hours). Start from MASTER's time.",
             belief="any-baseline-will-do",
         ),
         Option(
-            "0.29: 9.4 times as fast as MASTER",
+            "0.29: speed-up 9.4 over MASTER",
             reply="4.21 hours are 253 minutes; 253 / 27 = 9.4; 9.4 / 32 = 0.29. Both times are MASTER's, but "
-            "neither batch nor GPUs per replica is published. The reported 16.1 is a product: 1.72 from "
+            "the talk gives neither batch nor GPUs per replica. The reported 16.1 is a product: 1.72 from "
             "MASTER times 9.4 from more GPUs.",
             right=True,
         ),
         Option(
-            "0.94: 30 times as fast as MASTER",
+            "0.94: speed-up 30 over MASTER",
             reply="That would mean 4.21 hours became 8 minutes, but they became 27. Data parallelism need "
-            "not scale that well: if the batch per update stays the same, each GPU computes less between two "
-            "all-reduces.",
+            "not scale that well: with a fixed batch, each GPU computes less between two all-reduces.",
             belief="data-ranks-scale-ideally",
         ),
     ),

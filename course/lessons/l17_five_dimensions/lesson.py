@@ -12,7 +12,7 @@
 # ranks: 4
 # warm-up:
 #   - ask: Four stages, one micro-batch. How many ranks compute at the same time?
-#     answer: One. The others wait.
+#     answer: One.
 #   - ask: Why does a stage keep activations after it has sent its output?
 #     answer: >-
 #       Its backward needs them: layers' inputs, ReLU's outputs and pooling's indices.
@@ -23,10 +23,10 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# One large image can fill a GPU with activations. Without recomputing, rank 0 must finish this image's backward
-# before it starts another image: one stage works at a time. This is **layer parallelism** (*Basic* below).
+# Suppose, without recomputing, one image's activations nearly fill rank 0's GPU. Rank 0 must then finish this image's backward
+# before the next image: one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
-# Stage 0 of our network sees 256 × 256 pixels and pools to 64 × 64.
+# Stage 0 takes 256 × 256 pixels and pools its eight maps to 64 × 64.
 
 
 # %%
@@ -48,7 +48,7 @@ comm = MPI.COMM_WORLD
 # %%
 # %%px
 def cut(n):
-    """Stage `n` of four: same `n`, same weights on any rank."""
+    """Stage `n` of four, flat in and out; same weights on any rank."""
     torch.manual_seed(n)
     side, maps = (256, 1) if n == 0 else (64, 8)
     conv = nn.Conv2d(maps, 8, 3, padding=1)
@@ -57,7 +57,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# Each arrow runs one image, forward and backward, with lesson 08's `run_stage`; `SavedBytes` counts the activations that autograd keeps.
+# For each arrow, lesson 08's `run_stage` runs one image forward and backward; `SavedBytes` counts the activations autograd keeps.
 # **Predict:** rank 0 holds about 2, 8 or 32 times as much as rank 1?
 
 
@@ -69,7 +69,7 @@ pipelines = {"→": (comm, cut(comm.rank))}
 
 
 def run(order):
-    """Add up gradients; return a row to draw: the activations' peak on this rank."""
+    """Accumulate gradients in the stages; return this rank's activation peak to draw."""
     with SavedBytes(*(stage for _, stage in pipelines.values())) as counter:
         for arrow, image in zip(order, images, strict=True):
             run_stage(*pipelines[arrow], [("F", 0), ("B", 0)], [image], cross_entropy, width=8 * 64 * 64)
@@ -85,7 +85,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 9.5 times. Stage 0 keeps the image (0.5 MiB), eight maps of its size (4) and pooling's indices (0.25). Stage 1 keeps 8 + 8 small maps (0.5).
+# 9.5 times. Stage 0 keeps the image (0.5 MiB), eight maps of its size (4) and pooling's indices (0.25). Stage 1 keeps its input and ReLU's output (0.25 each).
 #
 # </details>
 
@@ -100,7 +100,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # ← replica 1      stage 3  ←  stage 2  ←  stage 1  ←  stage 0     `opposite`
 # ```
 #
-# In GEMS's *MASTER*, the replicas take images in turn: `→←→←`. Rank 0 now also runs stage 3, which held 0.508 MiB.
+# In *MASTER*, the replicas take images in turn: `→←→←`. Rank 0 now also runs stage 3, which held 0.508 MiB.
 
 # %%
 predict("MASTER: how many MiB of activations on rank 0?", None)
@@ -119,14 +119,14 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Still 4.75. Image 0's backward frees its activations before rank 0 begins image 1. Ranks 0 and 3 peak in stage 0.
+# Still 4.75: image 0's backward frees its activations before rank 0 begins image 1. Rank 3 now runs stage 0 too. Each rank keeps two stages' model states.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Our loss is the sum over all images, so we add both replicas' gradients of each stage. To check, each rank computes all gradients itself.
+# Our loss sums over all images, so we add both replicas' gradients of each stage. To check, each rank computes all gradients itself.
 
 
 # %%
@@ -148,12 +148,12 @@ for pixels, label in images:
 continue_with("17.1")
 
 # %% [markdown] tags=["subslide"]
-# Write **your own order**, with more images for one replica. **Predict:** are the sums still one process's gradients?
+# Write **your own order**: more images for one replica. **Predict:** are the sums still one process's gradients?
 
 # %%
 # %%px
-order = "→→→←"  # yours: four arrows, at least one of each
-stage, opposite = cut(comm.rank), cut(mirror.rank)  # without gradients
+order = "→→→←"  # yours: copy four arrows, at least one of each
+stage, opposite = cut(comm.rank), cut(mirror.rank)  # resets gradients
 pipelines = {"→": (comm, stage), "←": (mirror, opposite)}
 yours = run(order)
 ours, theirs = flat(stage), flat(opposite)
@@ -163,7 +163,7 @@ print("equal:", np.allclose(ours, flat(whole[comm.rank])), np.allclose(theirs, f
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes, up to rounding. If each replica averaged its losses, the replica with fewer images would count too much.
+# Yes, up to rounding. If each replica averaged its losses, images of the replica with fewer would weigh more.
 #
 # </details>
 
@@ -180,11 +180,11 @@ from course.lessons.l17_five_dimensions.figures import draw_directions
 draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": cluster[0]["order"]})
 
 # %% [markdown] tags=["subslide"]
-# Find an order that takes 42 slots: change `order` in section 3, run it, and draw again.
+# Find an order of 42 slots: change `order` in section 3, run it, draw again.
 #
 # <details><summary>Open when you have one</summary>
 #
-# Two changes of direction, as in `→←←→`. Each saves 3 of the next image's 12 slots: three of its forwards overlap the previous backward. MASTER's three save 9: 48 / 39 = 1.23, (b).
+# Two changes of direction, as in `→←←→`. Each saves 3 of the next image's 12 slots: three forwards overlap the previous backward. MASTER's three changes save 9: 48 / 39 = 1.23, (b).
 #
 # </details>
 #
@@ -192,7 +192,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 #
 # <details><summary>Open after the vote</summary>
 #
-# No. An image that saves 3 slots still takes 9: our speed-up stays below 12 / 9 = 1.33. Their runs cannot meet all our assumptions.
+# No. Each further image adds at least 9 slots: we stay below 12 / 9 = 1.33. For `→←` alone (*MAST*), we get 24 / 21 = 1.14, they report 1.15. Even unequal stages stay below 12 / 8 = 1.5: backwards never overlap.
 #
 # </details>
 
@@ -201,20 +201,20 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # %% [markdown] tags=["slide"]
 # ## 5 · Five at once
 #
-# **Hy-Fi** cuts in [five ways](../docs/ways-to-split.md): tiles, stages, micro-batches, two directions and data parallelism.
+# **Hy-Fi** combines [five dimensions](../docs/ways-to-split.md): tiles, stages, micro-batches, two directions and data parallelism.
 #
 # ```
 #              rank 0      rank 1      rank 2      rank 3       ranks 4 to 7
 # replica 0   [tile 0      tile 1]  →  stage 1  →  stage 2      the same,
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
-# [ ]  two ranks share stage 0: each computes and keeps a tile, about half an image; both send to stage 1.
-#      There, two micro-batches fit where one did.
+# [ ]  two ranks share stage 0: each keeps one tile's activations, about half an image's; both send to stage 1.
+#      So two micro-batches fit where one image did.
 # ```
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program trains this plan, first with all sums, then without one.
+# A program trains this plan, then again with one sum missing.
 
 # %%
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi"
@@ -222,23 +222,23 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): two tiles, two directions, two data-parallel groups. All ranks skip the sum between ranks 0–3 and 4–7, so none hangs: comparing weights shows the mistake.
+# (c): two tiles, two directions, two data-parallel groups. The mistake: ranks 0–3 do not sum with ranks 4–7. Nothing hangs; only comparing weights shows it.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - With equal stages, if two micro-batches fit (three when recomputing), 1F1B is faster than MASTER and keeps model states once.
+# - With three or more equal stages, if two micro-batches fit (three when recomputing), pipelining them beats MASTER and keeps model states once.
 # - Keep an image's tiles inside one machine if they fit: convolutions exchange halos.
-# - Batch norm and dropout would break equality: statistics and masks differ between tiles, micro-batches and replicas.
+# - Batch norm and dropout break equality with one process: statistics and masks differ between tiles, micro-batches, replicas.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Count memory on every rank: the fullest must fit.
-# - With one image per rank at a time, GEMS leaves the highest activation peak unchanged, but doubles model states.
-# - For scaling efficiency, compare a method with itself on fewer GPUs.
+# - With one image per rank at a time, GEMS doubles model states; the highest activation peak stays.
+# - For scaling efficiency, compare a method with itself on fewer GPUs; name both batch sizes.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -246,7 +246,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # An image needs 60 GB of activations; model states take 12 GB. Which gives most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos or untiled layers take long: it needs about 7.5 + 12 GB per GPU, and all compute at once. (a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (c) idles 3/(m + 3) of the time with m images per update and equal stages, if first-stage GPUs have room for four tiles.</details>
+# <details><summary>What to listen for</summary>(b), unless halos or untiled layers take long: each GPU holds about 7.5 + 12 GB, and all compute at once. (a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (c) idles 3/(m + 3) of the time with m images per update, equal stages and room for four images.</details>
 
 # %% [markdown]
 # ## References
