@@ -2,7 +2,7 @@
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
-sbatch -n 8 --gpus 8 --wrap "mpiexec python code/12_train.py"
+sbatch -N 2 --ntasks-per-node 4 --gpus-per-node 4 --wrap "mpiexec python code/12_train.py"
 """
 
 # %%
@@ -29,7 +29,7 @@ if not torch.cuda.is_available():  # on CPUs only
 
     deepspeed.ops.__compatible_ops__ = {}  # compile nothing
     if "RANK" not in os.environ and not dist.is_initialized():  # started by mpiexec
-        import torch_mpi4py
+        import torch_mpi4py  # our MPI backend
 
         torch_mpi4py.init_process_group()
 import deepspeed

@@ -173,8 +173,8 @@ def _check_counts(answer: SimpleNamespace, comm: Any, n: int) -> None:
     expect(pairs.shape == (2, 2), "returned something other than (messages, arrays), (messages, arrays).")
     ring, doubling = pairs
     typical: dict[str, tuple[float, float]] = {
-        "in the ring, a message holds one chunk, not an array: 1/n of it.": (both, both),
-        "that is one half of the ring. Chunks are added up, then copied.": (n - 1, (n - 1) / n),
+        "in the ring, a message holds a chunk of the array, 1/n of it.": (both, both),
+        "that is one half of the ring: the second loop sends chunks too.": (n - 1, (n - 1) / n),
         "in each loop, a rank sends one chunk per step. How many steps does `range(n - 1)` have?": (
             2 * n,
             2,

@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. In training, later same-length sums are wrong; only rank 0's last call hangs.
+# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. In training, later same-length sums are wrong, others may fail; rank 0's last call hangs.
 #
 # </details>
 
@@ -61,7 +61,7 @@ comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
 # In the **ring algorithm**, each of n ranks cuts its array into n **chunks** and sends one per step to its right neighbour; rank r starts with chunk r.
-# The first loop is a **reduce-scatter**: ranks add the arriving chunk to their own, and send that sum next. The second is an **all-gather**: ranks pass complete sums on.
+# The first loop is a **reduce-scatter**: each adds the arriving chunk to its own and sends the sum next. The second is an **all-gather**: each passes complete sums on.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
@@ -120,7 +120,7 @@ film(
 #
 # α · (messages per rank) + β · (bytes per rank)
 #
-# This **alpha-beta model** ignores additions and congestion, and assumes equal two-way links, one per rank.
+# This **alpha-beta model** ignores additions and congestion, and gives each rank an equal two-way link.
 #
 # `slow_messages` imitates a slow network: α is 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
 
@@ -161,7 +161,7 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At the **crossover** size, both are equally fast. Compute it for eight ranks from `counts(8)`, α and β, then replace 1000000 by it, its half and its double (`course_lib.effects` slows messages):
+# At the **crossover** size, both are equally fast. Compute it for eight ranks from `counts(8)`, α and β. Then replace 1000000 by it, by half and by double (`course_lib.effects` slows messages):
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep bytes:
@@ -169,7 +169,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# 440,000 bytes (294 ms): the ring's 11 extra messages and doubling's 1.25 extra arrays (550,000 bytes) cost 110 ms each.
+# 440,000 bytes (294 ms): the ring's 11 extra messages cost 110 ms, as do doubling's 1.25 extra arrays (550,000 bytes).
 #
 # </details>
 
@@ -198,7 +198,7 @@ if __name__ == "__main__" and comm.rank == 0:
 
 # %%
 # %%px --targets 0
-ways = *counts(2048), (22, 2)  # messages and arrays: ring, doubling, a third way
+ways = *counts(2048), (22, 2)  # messages, arrays: ring, doubling, third (lesson 14)
 for calls in 1, 4, 5, 100:
     times = [calls * messages * alpha + arrays * 100e6 / bandwidth for messages, arrays in ways]
     print(f"{calls:3} calls: ring {times[0]:6,.0f} s, doubling {times[1]:4.0f} s, third {times[2]:3.0f} s")
@@ -206,7 +206,7 @@ for calls in 1, 4, 5, 100:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b): five calls sum 20 MB each, below the crossover. Each ring call costs 41 s of latency, so DDP (lesson 07) sums several layers' gradients together. In the model, lesson 14's halving (third) needs few messages *and* few bytes.
+# (b): five calls sum 20 MB each, below the crossover. Each ring call costs 41 s of latency, so DDP (lesson 07) sums several layers' gradients together. In the model, halving (third, lesson 14) needs few of both.
 #
 # </details>
 
@@ -215,7 +215,7 @@ for calls in 1, 4, 5, 100:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) are 5,000 times better, so the model's crossovers stay; additions lower them. NCCL has trees, not doubling. Overlap hides part of either |
+# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) are 5,000 times better: the model's crossovers stay; doubling's extra additions lower them. NCCL has trees, not doubling. Overlap hides part of either |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -228,7 +228,7 @@ for calls in 1, 4, 5, 100:
 #
 # 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Bet, then change section 3's `alpha, bandwidth`.
 #
-# <details><summary>What to listen for</summary>On 64 (crossover 10 MB), the ring takes 3.7 ms, doubling 6.1; on 2,048 (159 MB), the ring 59, doubling 11. Halving: 2.1 and 2.3.</details>
+# <details><summary>What to listen for</summary>In the model, on 64 (crossover 10 MB), the ring takes 3.7 ms, doubling 6.1; on 2,048 (159 MB), 59 and 11. Halving: 2.1, 2.3.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -310,12 +310,12 @@ if comm.rank == 0:
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (`Reduce` and `Bcast`: trees, below) |
 #
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, where steps decide, doubling on all 512 ranks takes
-# only nine steps. For gigabytes and one network card per node, prefer the ring of 512: the network idles while our leaders sum inside their nodes. If each GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
+# only nine steps. For gigabytes and one network card per node, prefer the ring of 512: our leaders let the network idle while nodes sum inside. If each GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
 # of a node run a reduce-scatter. Each GPU all-reduces its eighth with one GPU per other node; then the node's GPUs run an all-gather. Or run several rings at once, each through a different card, as NCCL does.
 #
 # </details>
 #
-# **Remember:** for a ring, fill one node before the next. On many nodes, leaders save such a ring steps, but hardly any bytes between nodes.
+# **Remember:** for a ring, fill one node before the next. On many nodes, leaders save ring steps, but hardly any bytes between nodes.
 #
 # Inside a node, `Bcast` may run as a **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight.
 
@@ -344,7 +344,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# When we ran it, our faster function took 0.7 to 2.2 times as long as the library. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, additions, new buffers and caches count too. The model ignores them, so your order may differ.
+# When we ran it, our faster function took 0.7 to 2.2 times as long as the library. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling adds a full array, the ring half. The model ignores additions and caches, so your order may differ.
 # In the course's folder, `python -m benchmarks.allreduce` compares faster versions of ours with MPI and Gloo, from 4 B to 64 MiB.
 #
 # </details>
@@ -361,7 +361,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, choose NCCL. Besides rings, it uses two trees (lesson 14), one per half of the array, or switches that sum. For each call, NCCL chooses the one it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
+# On NVIDIA's GPUs, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and switches that sum. For each call, NCCL chooses the one it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
 # An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` each time before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
@@ -405,7 +405,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 0 has its sum each time. On two ranks, rank 1 kept its 10. On four, Gloo left a partial sum there, 1110: it uses some ranks' tensors as work space. MPI left the 10.
+# Rank 0 holds the sum each time. On two ranks, Gloo kept rank 1's 10. On four, it left a partial sum, 1110: Gloo uses some tensors as work space. MPI left the 10.
 #
 # That is no bug: PyTorch guarantees the result on rank `dst` only. A published guide ran Gloo on two ranks, and concluded that the other tensors "shouldn't be
 # changed" (Kolly 2022).

@@ -84,7 +84,7 @@ labels = torch.from_numpy(digits["train_labels"][comm.rank : 128 : comm.size]).l
 # %%px --save 11_zero.py
 
 # %% [markdown] tags=["subslide"]
-# Adam gets only `mine`, this rank's shards. They are views, so Adam's step changes that part of the full tensor:
+# Adam gets only `mine`, this rank's shards. They are views, so Adam's step changes these parts of the full tensors:
 
 
 # %%
@@ -154,8 +154,8 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 3 · Gradients and weights
 #
-# In stage 1, each rank holds full gradients. **Stage 2** uses a **hook**: a function that PyTorch calls
-# once a gradient is complete. Ours calls `sum_shard`:
+# In stage 1, each rank holds full gradients. **Stage 2** uses **hooks**, functions that PyTorch calls at set moments.
+# Ours calls `sum_shard` when a gradient is complete:
 
 # %% tags=["source: course_lib.parallel.plain_zero:sum_in_backward"]
 # %%px --save 11_zero.py
@@ -175,7 +175,7 @@ train(comm, network(), sum_in_backward, gather_in_time)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). Both calls do nothing: hooks summed in backward, and will gather in the next forward. ZeRO changes who keeps and updates numbers. Every rank still runs every layer in full.
+# (c). Both calls do nothing: hooks summed gradients in backward, and gather weights in forward. ZeRO changes who keeps and updates numbers. Every rank still runs every layer in full.
 #
 # </details>
 
@@ -196,7 +196,7 @@ train(comm, network(), sum_in_backward, gather_in_time)
 predict("The lowest stage that fits into 184 MiB?", None)
 
 # %% [markdown]
-# Two ranks load your file, warm up, and run three steps of stage 1 within the limit:
+# Two ranks load your file, warm up, and try three steps of stage 1 under the limit:
 
 # %%
 from course_lib.effects import runs_within
@@ -264,7 +264,7 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 #
 # <details><summary>Open after your vote</summary>
 #
-# (b), with 2 GB to spare. Each GPU keeps:
+# (b): 17.75 + 20 = 37.75 GB. Each GPU keeps:
 #
 # ```
 #            weights   gradients   optimizer state
@@ -277,7 +277,7 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 #
 # on top:    activations
 #            in stages 2 and 3 full gradients of some layers
-#            in stage 3 full weights of at least one layer (in lesson 12 up to 10⁹)
+#            in stage 3 full weights of at least one layer (lesson 12: up to 10⁹ weights)
 # ```
 #
 # Without accumulation, stage 1 may fit: backward frees activations while gradients appear.
@@ -297,7 +297,7 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 #
 # Data parallelism needs 20 GB more than each of your 8 GPUs has. What must you know to choose (a) stage 1, (b) stage 3, (c) a smaller micro-batch?
 #
-# <details><summary>What to listen for</summary>Choose (a) if 7/8 of the optimizer state is over 20 GB, (b) if it takes 7/8 of all model states, (c) if
+# <details><summary>What to listen for</summary>Choose (a) if 7/8 of the optimizer state is over 20 GB, (b) if only 7/8 of all model states is, (c) if
 # activations fill the memory (accumulate to keep the batch).</details>
 
 # %% [markdown]
@@ -316,7 +316,7 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 # The core imported `gather_in_time`. Now we read it. Follow one layer through a step:
 #
 # 1. Before forward runs the layer, `before` gathers its weights.
-# 2. After that, `after` frees them, and puts a hook on the layer's output: when backward gets there, the hook calls `before`.
+# 2. After forward, `after` frees them, and puts a hook on the layer's output: when backward gets there, the hook calls `before`.
 # 3. When backward has the gradient of a weight, stage 2's hook sums it. Then `free` frees the weight.
 #
 # Autograd and the layer still refer to the tensor. So `free` releases only its memory:
@@ -328,7 +328,7 @@ trains(154, "sum_in_backward, gather_in_time, steps=3")  # change 154
 # %%px --save 11_zero.py
 
 # %% [markdown]
-# Your file now has all three stages. Stage 3 keeps less than stage 2. Does it send more? Our communicator counts n numbers for a reduce-scatter or all-gather of n numbers. (In a
+# Your file now has all three stages. Stage 3 keeps less than stage 2. Does it send more? The communicator below counts n numbers for a reduce-scatter or all-gather of n numbers. (In a
 # ring of N ranks, each rank sends (N − 1)/N of n: lesson 04.) Find the collectives in the hooks before you predict.
 
 # %%
@@ -366,8 +366,8 @@ outcome("How many times as many bytes does a rank send in stage 3 as in stage 2?
 # 1.5 times. In stages 1 and 2, a reduce-scatter sums the gradients, and an all-gather collects the new weights. A ring's all-reduce
 # consists of these two, so stage 0 sends 2 as well. Stage 3 gathers for forward, and again for backward.
 #
-# ZeRO's paper counts the same: 2, 2, 2 and 3. (DeepSpeed's defaults send more: lesson 12.) All this holds for one backward per step, and for as many bytes per gradient as per weight. If you
-# accumulate gradients, stages 0 and 1 can sum once, but stage 2 sums in each backward, and stage 3 also gathers for each. (Our short code
+# ZeRO's paper counts the same for stages 0 to 3: 2, 2, 2 and 3. (DeepSpeed's defaults send more: lesson 12.) All this holds for one backward per step, and for as many bytes per gradient as per weight. If you
+# accumulate gradients, stages 0 and 1 can sum once, but stage 2 sums in each backward, and stage 3 also gathers twice for each. (Our short code
 # expects one backward. Libraries join many tensors per message, and send while backward goes on.)
 #
 # </details>
@@ -380,7 +380,7 @@ outcome("How many times as many bytes does a rank send in stage 3 as in stage 2?
 # version, **FSDP2**, is one function, `fully_shard`. Each call makes one group of weights that are gathered together. So we call it for every layer
 # (in a Transformer, for every block), and then for the model: one group for the rest.
 #
-# By default, FSDP2 divides summed gradients by the number of ranks. Our loss is already divided by the global batch, so we set this divisor to 1. (With Adam, a wrong one hardly shows.)
+# By default, FSDP2 divides summed gradients by the number of ranks. Our loss is already divided by the global batch, so we set this divisor to 1. (Adam hides a wrong divisor: a constant factor almost cancels.)
 #
 # If links between machines are slow, **HSDP** (hybrid sharding) shards only inside a group, often one machine. Each group keeps a full copy of the model
 # states, which must fit. We pretend that four ranks are one machine, then two machines. **Predict** for both: how many of the 9,610 weights does rank 0 keep? And is the
@@ -411,15 +411,15 @@ for shape in ({"ranks": 4}, {"machines": 2, "ranks": 2}):  # FSDP, then HSDP
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Both losses equal ours, to all six decimals. With FSDP, rank 0 keeps 2,467 weights, more than a quarter: FSDP cuts by rows, and rank 0 gets three of the last layer's ten. Our code cuts between any two
+# Both losses equal ours, to six decimals. With FSDP, rank 0 keeps 2,467 weights, more than a quarter: FSDP cuts by rows, and rank 0 gets three of the last layer's ten. Our code cuts between any two
 # numbers. With HSDP it keeps half: two ranks share a copy. In return, machines exchange only shards of gradients.
 #
-# On GPUs, FSDP2 gathers the next layer during this one: two may be full at a time. In mixed precision, its shards have 32 bits (weight 4, gradient 4, Adam 8 bytes per parameter). It gathers weights
+# On GPUs, FSDP2 gathers the next layer while this one runs: two may be full at a time. In mixed precision, its shards have 32 bits (weight 4, gradient 4, Adam 8 bytes per parameter). It gathers weights
 # in 16 bits.
 #
 # </details>
 #
-# FSDP2 has one more setting:
+# FSDP2 lets you choose when it frees weights:
 
 # %% tags=["exercise: 11.q6"]
 
@@ -430,7 +430,7 @@ for shape in ({"ranks": 4}, {"machines": 2, "ranks": 2}):  # FSDP, then HSDP
 #
 # ```
 # stage 1    ZeroRedundancyOptimizer, with DDP: in a ring, a rank sends 3 numbers per parameter, not 2; FSDP2 has no stage 1
-# stage 2    fully_shard(…, reshard_after_forward=False), but between steps only shards
+# stage 2    fully_shard(…, reshard_after_forward=False), but it keeps only shards between steps
 # stage 3    fully_shard(…), with its defaults
 # HSDP       fully_shard(…, mesh=…), with a mesh of two dimensions
 # ```

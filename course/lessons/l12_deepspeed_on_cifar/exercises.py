@@ -48,7 +48,7 @@ BATCH = Exercise(
     id="12.1",
     title="Micro-batch and global batch",
     task="Repair `micro` and `steps`: equal micro-batches on all ranks make up exactly one global batch. "
-    "Each is as large as `room` allows.",
+    "Make them as large as `room` allows.",
     objectives=(1, 2),
     targets=("micro-batch-is-global-batch",),
     stub='''\
@@ -90,7 +90,7 @@ def batch_keys(global_batch, ranks, room):
         WrongAnswer(changed(_BATCH, ("share // micro", "share / micro")), "wants an integer"),
     ),
     why="DeepSpeed also divides each micro-batch's loss by the number of micro-batches. Would AdamW notice "
-    "if not?",
+    "if it did not?",
 )
 
 # -------------------------------------------------------------------- questions
@@ -139,7 +139,7 @@ AN_UPDATE = Question(
     options=(
         Option(
             "only the time: an update is computed from the same images",
-            reply="Then each rank would compute a quarter of its former images. But the file still gives "
+            reply="Then each rank would compute a quarter as many images as before. But the file still gives "
             "each rank 8 × 4 per update, and there are four times as many ranks.",
             belief="micro-batch-is-global-batch",
         ),

@@ -14,7 +14,7 @@
 # warm-up:
 #   - ask: ZeRO has three stages. What does each shard?
 #     answer: Stage 1 shards the optimizer state, stage 2 also the gradients, stage 3 also the weights.
-#   - ask: A batch of 64 images is computed in micro-batches of 16. What happens to their gradients?
+#   - ask: A batch of 64 images is split into micro-batches of 16. What happens to their gradients?
 #     answer: They are added up for one update of the weights.
 #   - ask: Which two collectives make up an all-reduce?
 #     answer: A reduce-scatter and an all-gather.
@@ -38,7 +38,7 @@ _ = Path("code/ds_config.json").write_text("""\
 # stage                 0 is plain data parallelism
 # gradient_clipping     scales gradients down if their norm is above 1
 # reduce_bucket_size    stages 1 to 3 collect gradients in a buffer; ours holds 2 million, to save memory
-#                       (on GPUs, delete this key: the default is 500 million)
+#                       (on GPUs, delete it: the default is 500 million)
 # torch_adam            uses PyTorch's AdamW: DeepSpeed's own must be compiled
 # ```
 #
@@ -50,7 +50,7 @@ _ = Path("code/ds_config.json").write_text("""\
 
 mpiexec -n 4 python code/12_train.py
 deepspeed --num_gpus 4 code/12_train.py
-sbatch -n 8 --gpus 8 --wrap "mpiexec python code/12_train.py"
+sbatch -N 2 --ntasks-per-node 4 --gpus-per-node 4 --wrap "mpiexec python code/12_train.py"
 """
 
 import json
@@ -76,7 +76,7 @@ if not torch.cuda.is_available():  # on CPUs only
 
     deepspeed.ops.__compatible_ops__ = {}  # compile nothing
     if "RANK" not in os.environ and not dist.is_initialized():  # started by mpiexec
-        import torch_mpi4py
+        import torch_mpi4py  # our MPI backend
 
         torch_mpi4py.init_process_group()
 import deepspeed
@@ -114,7 +114,7 @@ def network(width):
 # Four minutes so far, five for the exercise.
 
 # %% [markdown] tags=["subslide"]
-# DeepSpeed's **engine** holds model and optimizer. It averages gradients over micro-batches and ranks, so we pass `backward` the mean loss of one micro-batch:
+# DeepSpeed's **engine** holds model and optimizer. It averages gradients over micro-batches and ranks, so `backward` gets one micro-batch's mean loss:
 
 
 # %%
@@ -142,7 +142,7 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# Now *one* process computes all 48 images, in two micro-batches of 24. **Vote:** do the losses change?
+# Now *one* process computes all 48 images, in two micro-batches. **Vote:** do the losses change?
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -150,21 +150,21 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No, except rounding: updates use the same 48 images.
+# Only by rounding: updates use the same 48 images.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# Each of *two* ranks gets 600 MiB, in stage 0:
+# *Two* ranks train in stage 0, with 600 MiB each:
 #
 # ```
 #                                                                    bytes per parameter
 # it needs    weight 4  +  gradient 4  +  Adam's two averages 8    =   16
 # it has      600 MiB / 33 million parameters                      =   19
 #
-# The limit (Linux only) does not count Python and its libraries. Activations take a few MiB.
+# The limit (Linux only) excludes Python and libraries. Activations take a few MiB.
 # ```
 #
 # **Vote:** does it train?
@@ -174,7 +174,7 @@ from course_lib.effects import runs_within
 
 
 def trains(mib, ranks=2, **zero):  # `zero` replaces keys of the file
-    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # what libraries allocate once
+    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # libraries warm up, unlimited
     job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"
     return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
 
@@ -184,14 +184,14 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Before sending, stage 0 copies up to 500 million gradients into one buffer, here all 33 million: 16 + 4 = 20 bytes per parameter.
+# No. Before sending, stage 0 copies all our gradients into one buffer (up to 500 million): 16 + 4 = 20 bytes per parameter.
 #
 # </details>
 #
 # In stage 1, each rank keeps half of Adam's averages; its buffer holds 2 million gradients:
 
 # %%
-# !sed -i 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
+# !perl -pi -e 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
 print("2 ranks, stage 1 trains:", trains(600))
 
 # %% [markdown]
@@ -206,14 +206,14 @@ print("2 ranks, stage 1 trains:", trains(600))
 # stage 2     4     +    4/N    +       12/N         =            12             8
 # stage 3     4/N   +    4/N    +       12/N         =            10             5
 #
-# copy      from stage 1 on, each rank also keeps a 32-bit copy of its shard of the weights
+# copy      from stage 1 on, each rank keeps a 32-bit copy of its shard of weights
 # ```
 #
 # Buffers come on top. **Vote:** which jobs train?
 #
 # ```
 #        ranks    stage     MiB        bytes per parameter
-#                         per rank      keeps      room
+#                         per rank      keeps     limit
 # (a)      2        1       600           14        19       reduce_bucket_size: the default, 500 million
 # (b)      2        3       600           10        19
 # (c)      4        2       420            8        13
@@ -225,7 +225,7 @@ print(trains(600, stage=1, reduce_bucket_size=500_000_000), trains(600, stage=3)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only (c). The buffer of (a) takes 2 GB in any network. In (b), the buffers exceed the other 9 bytes.
+# Only (c). The buffer of (a) takes 2 GB in any network. In (b), full weights and buffers exceed the other 9 bytes.
 #
 # </details>
 #
@@ -242,14 +242,14 @@ print(trains(600, stage=1, reduce_bucket_size=500_000_000), trains(600, stage=3)
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `stage3_prefetch_bucket_size=0`. By default, DeepSpeed gathers nearly all our weights ahead into one buffer,
+# `stage3_prefetch_bucket_size=0`. By default, DeepSpeed gathers nearly all weights ahead into one buffer,
 # and copies them out. The peak:
 #
 # ```
 # kept 10  +  full weights 4  +  their buffer 3.4  +  other buffers 2.7  =  20.1 (recorded peaks; stage 1: 18.0, stage 2: 17.5)
 # ```
 #
-# At 0, each layer waits for its weights. Keep the default for large models: in 16 bits, this buffer takes only 0.1 GB.
+# At 0, each layer waits for its weights. Keep the default for large models: in 16 bits, it takes 0.1 GB.
 #
 # </details>
 
@@ -265,7 +265,7 @@ print(trains(600, stage=1, reduce_bucket_size=500_000_000), trains(600, stage=3)
 # on a ring, an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
 #
-# In a smaller network, each rank has room for 3 of its 12 images: four micro-batches per update. ZeRO's keys have their defaults.
+# We train a smaller network, with room for 3 of each rank's 12 images: four micro-batches per update. ZeRO's keys have their defaults.
 
 # %%
 predict("How many numbers per parameter and update does stage 2 send?", None)
@@ -279,7 +279,7 @@ def third_step(stage, room=3, **keys):
     """Print and return the numbers per parameter that a rank sends (without the few for clipping)."""
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns the layers' order
-    with slow_collectives(mb_per_s=1e6) as sent:  # so fast that it only counts
+    with slow_collectives(mb_per_s=1e6) as sent:  # counts as on a ring; no delay
         _, loss = next(steps)
     numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # 4.73 million parameters
     if rank == 0:
@@ -295,30 +295,30 @@ outcome("How many numbers per parameter and update does stage 2 send?", cluster[
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank adds up its micro-batches' gradients, and sends once. In stages 2 and 3, it keeps only its shard, so it sends in each micro-batch:
+# Nine. In stages 0 and 1, a rank adds up its micro-batches' gradients, and sends once. In stages 2 and 3, it keeps only its shard of them, so it sends in each micro-batch:
 #
 # ```
 #            gradients   weights
 # stage 0        2                  =   2    all-reduce, once per update
 # stage 1        2     +     1      =   3    the same, then gather the new weights
-# stage 2      4 · 2   +     1      =   9    all-reduce in each micro-batch (a key in More halves the 8)
+# stage 2      4 · 2   +     1      =   9    all-reduce in each micro-batch (More has a key that sends 4 · 1)
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather in each micro-batch
 # ```
 #
-# Lesson 11's stage 3 gathered weights twice. In so small a network, DeepSpeed keeps them until backward (`stage3_max_reuse_distance`).
+# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps so few until backward (`stage3_max_reuse_distance`).
 #
 # </details>
 #
-# **Contest:** change one number so that stage 2 sends only 3.
+# **Contest:** change one number so that stage 3 sends less than stage 1.
 
 # %%
 # %%px --timeout 200
-fewer = third_step(2, room=6)
+fewer = third_step(3, room=6)
 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `room=12`: one micro-batch holds all 12 images, so gradients are sent once: 2 + 1.
+# `room=12`: one micro-batch holds all 12 images, so stage 3 sends 1 + 1.
 #
 # </details>
 
@@ -329,7 +329,7 @@ fewer = third_step(2, room=6)
 #
 # <details><summary>Open after your vote</summary>
 #
-# No. Most layers' weights are needed again only after a billion others, so DeepSpeed frees them and gathers them twice: almost 4 · 1 + 4 · 2 = 12.
+# No. For most layers, forward and backward are a billion weights apart. So DeepSpeed frees their weights, and gathers them twice: almost 4 · 1 + 4 · 2 = 12.
 #
 # ```
 #            GB per GPU, with 16-bit weights          numbers sent per parameter and update
@@ -341,11 +341,11 @@ fewer = third_step(2, room=6)
 # stage 3          1.8                                      3                   12
 #
 # on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
-# sent: on a ring, one rank per GPU; by default (overlap_comm), only stage 3 sends while it computes
-# stage 3 on 2,048: with zero_hpz_partition_size=8, each node shards a copy (1.8 GB more per GPU); backward gathers there
+# sent: on a ring, one rank per GPU; by default, only stage 3 sends while computing (stages 1, 2: set overlap_comm)
+# stage 3 on 2,048: with zero_hpz_partition_size=8, each node keeps a copy (1.8 GB more per GPU); backward gathers inside the node
 # ```
 #
-# With four micro-batches, take stage 1 if activations fit into 50 GB.
+# With four micro-batches, take stage 1 if activations, CUDA and NCCL fit into 50 GB.
 #
 # </details>
 
@@ -353,15 +353,15 @@ fewer = third_step(2, room=6)
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
-# - With equal micro-batches (for text: in tokens), every stage trains as one process does, except for rounding, batch norm and dropout.
-# - Take stage 0 or 1 if micro-batches fit that keep a GPU busy. Otherwise time stages 2 and 3: they send in every micro-batch, but leave room for larger ones.
+# - With AdamW and equal micro-batches (for text: in tokens), every stage trains as one process does, except for rounding, batch norm and dropout.
+# - Take stage 0 or 1 if it has room for micro-batches that keep a GPU busy. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # With longer texts, stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(c), if a micro-batch has several texts: no stage shards activations; stage 0 still sends once per update. With one text, recompute activations, or take (a), which never sends more than (b).</details>
+# <details><summary>What to listen for</summary>(c), if smaller ones keep the GPU busy: no stage shards activations, and stage 0 sends once per update. Otherwise recompute activations, or take (a), which never sends more than (b).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -389,20 +389,20 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces each of them, even a bucket with a single owner.
+# (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces even a bucket with a single owner.
 #
 # Without mixed buckets, a `reduce` brings each owner its sum: on a ring, every other rank sends once. This is not the default: on many ranks, many small messages can take longer than one all-reduce.
 #
 # </details>
 #
-# So stage 1 can send as little as stage 0. But stage 3 leaves room for larger, fewer micro-batches. Does stage 1 still send less?
+# So stage 1 can send as little as stage 0. But stage 3 leaves room for fewer, larger micro-batches. Does stage 1 still send less?
 
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# The numbers sent alone do not determine the seconds. Our benchmark timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step. With eight, they took 2.1, 2.3 and 2.8 s. With one, stage 3 took 70 % longer than stage 1; with eight, 33 %. A larger batch computes more and sends no more.
+# The numbers sent do not determine the seconds. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step: stage 3 took 70 % longer than stage 1. With eight: 2.1, 2.3 and 2.8 s, 33 % longer. A larger batch computes more and sends no more.
 #
-# **Remember:** the stage decides what a rank keeps. Other keys and micro-batches also affect what it sends.
+# **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches also affect what it sends.
 #
 # ### Can you resume from this folder?
 #
@@ -428,15 +428,15 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Each rank writes its shard of the optimizer state, so all nodes must see the folder. Alone, rank 0 would hang at a barrier.
+# (b). Each rank writes its shard of the optimizer state, so all nodes must see the folder. If only rank 0 called it, it would hang at a barrier.
 #
 # </details>
 
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`, which joins all shards into the full weights. To resume on a different number of ranks, rewrite the folder as a **universal checkpoint**, with
-# one folder per parameter (`python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`), and set `"checkpoint": {"load_universal": true}`. (Load trusted checkpoints only: a pickle can run any code.)
+# Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`, which joins all shards into the full weights. To resume, all ranks call `engine.load_checkpoint(path, tag="first")`. On a different number of ranks, first rewrite the folder as a **universal checkpoint**, with
+# one folder per parameter (`python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`), set `"checkpoint": {"load_universal": true}`, and load `tag="universal"`. (Load trusted checkpoints only: a pickle can run any code.)
 #
 # **The JSON file.** Does it suit your number of ranks?
 
@@ -450,9 +450,9 @@ if rank == 0:
 # %% [markdown]
 # **Remember:** to resume a run, every rank loads its shard, and an update uses as many images as before.
 #
-# `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10, and `code/run_ds.sh` starts it. On several machines, `deepspeed --hostfile hosts code/12_train.py` reads a **hostfile**, which lists them.
+# `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10, and `code/run_ds.sh` starts it. `deepspeed --hostfile hosts code/12_train.py` reads the machines from a **hostfile**.
 #
-# If GPUs are too small, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory. **ZeRO-Infinity** also moves weights, and can use disks.
+# If GPU memory is too small, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory. **ZeRO-Infinity** also moves weights, and can use disks.
 # [On a GPU machine](../docs/on_a_gpu_machine.md) has their keys, and those for 16-bit weights.
 
 # %% [markdown]

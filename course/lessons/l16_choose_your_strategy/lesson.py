@@ -26,7 +26,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# Eight GPUs train a Transformer of 7 billion parameters. In a **plan**, *data ranks* divide the batch, *stages* divide the list of blocks, and *tensor ranks* divide each block. Which plans fit? Which is fastest?
+# Eight GPUs train a Transformer of 7 billion parameters. In a **plan**, *data ranks* divide the batch, *stages* divide the list of blocks, and *tensor ranks* divide each block. Which plan is fastest?
 
 # %%
 # %%px --save 16_plan.py
@@ -44,7 +44,7 @@ plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %% [markdown]
-# A GPU holds model states and activations. For backward, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) per token, of `width` 2-byte numbers. Tensor ranks divide 12 and keep four in full.
+# A GPU holds model states and activations. For backward, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers per token. Tensor ranks divide 12; each keeps four in full.
 
 
 # %%
@@ -93,7 +93,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`, ask: which product could run before the sum that it needs?
 
 # %% [markdown]
-# **Model flop utilization** (MFU) divides the model's flop per second (without recomputing) by the GPUs' peak, 312 Tflop/s each.
+# **Model FLOPs utilization** (MFU) is the model's flop per second (without recomputing) over the GPUs' peak, 312 Tflop/s each.
 
 # %%
 # %%px --save 16_plan.py
@@ -108,11 +108,11 @@ if __name__ == "__main__" and rank == 0:
 #
 # <details><summary>Open after the vote</summary>
 #
-# (b), with ZeRO-2. Our 70 % is assumed: `rate` / peak.
+# (b), with ZeRO-2. Our program assumes 70 %: `rate` / peak.
 #
 # </details>
 #
-# ZeRO-3's messages all hide. Ten times the parameters mean ten times the bytes. Suppose they fit. **Vote:** how much hides? (a) All, (b) a part, (c) nothing.
+# ZeRO-3's messages all hide. Suppose that ten times the parameters fit: ten times the bytes. **Vote:** how much hides? (a) All, (b) a part, (c) nothing.
 
 # %%
 # %%px
@@ -128,7 +128,7 @@ if rank == 0:
 #
 # **In a dense model (no experts) in 16 bits, data messages in a ring can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
-# On NVLink, that is 928 tokens; our micro-batch has 2,048. (Latency and 32-bit gradients raise this.)
+# On NVLink, that is 928 tokens; our micro-batch has 2,048. (Long rings' latency and 32-bit gradients raise this.)
 #
 # </details>
 
@@ -188,8 +188,8 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # Our formulas' minimum is 36.1 hours. The rule says where tensor ranks belong, not when to use them.
 #
-# - `chat`: ZeRO-3 or ZeRO-1, 8 micro-batches.
-# - `cards`: pipeline 8, 64 micro-batches. (Pipeline 4 × data 2, ZeRO-1, 32 micro-batches: 2 % more. Measure both.) ZeRO-3's messages hide above 11,500 tokens per micro-batch; memory allows 2,048 (without recomputing).
+# - `chat`: ZeRO-1 (fewer bytes) or ZeRO-3, 8 micro-batches.
+# - `cards`: pipeline 8, 64 micro-batches. (Pipeline 4 × data 2, ZeRO-1, 32 micro-batches: 2 % more.) ZeRO-3's messages hide above 11,500 tokens per micro-batch; memory allows 2,048 (without recomputing).
 # - `genome`: data 4 (ZeRO-1 or 3) × tensor 2. Four sequences feed only four data ranks.
 #
 # </details>
@@ -199,16 +199,16 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | Rings cross nodes. At 200 GB/s per node, 1,090 tokens suffice. With tensor 8 inside, eight rings share these: 8,720 tokens. |
-# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch, if the loss allows. [Tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) inside nodes help, but expose messages (2,048 tokens). |
-# | 2,048 GPUs | Long rings have long latency. If states and batch allow, use HSDP: ZeRO-3 inside small groups of nodes, one gradient all-reduce per step between groups. |
+# | 64 GPUs | Rings cross nodes. A ring with 200 GB/s per node needs 1,090 tokens; eight rings (tensor 8 inside) need 8,720. |
+# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch, if the loss allows. [Tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) inside nodes help, but expose messages (2,048 < 8,720 tokens). |
+# | 2,048 GPUs | Long rings have long latency. If states and batch allow, use HSDP: ZeRO-3 inside groups of nodes, one gradient all-reduce per step between them. |
 
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Count activations, above all in pipelines.
-# - A dense model's 16-bit data messages can hide if a micro-batch has more tokens than `rate` / the ring's slowest `link`.
+# - Latency aside, a dense model's 16-bit data messages hide above `rate` / `link` tokens per micro-batch (`link`: the ring's share).
 # - Compute all plans, then measure the best two.
 
 # %% [markdown] tags=["slide"]
@@ -216,7 +216,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # Your training fits on one GPU. On two nodes of eight, what do you try first: (a) ZeRO-3, (b) tensor and pipeline, (c) data parallelism?
 #
-# <details><summary>What to listen for</summary>(c): only gradients travel, once per step. If exposed, enlarge micro-batches while memory lasts.</details>
+# <details><summary>What to listen for</summary>(c): only gradients travel, once per step. Larger micro-batches hide more, while memory lasts.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -226,7 +226,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # ### Who wins one long sequence?
 #
-# `cards` needed a pipeline, and `genome` a mixture. A fourth customer has `cards`' GPUs and link, and trains on *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
+# A pipeline won for `cards`, a mixture for `genome`. A fourth customer has `cards`' GPUs and link, and trains on *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
 # For every way to divide eight GPUs, the next cell runs your `16_plan.py` and shows the fastest form (ZeRO stage, micro-batches) that fits, or the smallest. Choose 16,384 tokens, 1 sequence, 10 GB/s, and the GPU with 28.8 GB. Click on a total to see the lines that computed it.
 
@@ -256,7 +256,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # %% [markdown]
 # ### Should you believe your program?
 #
-# You have chosen plans without running one. We test your program twice: on your machine, then on published runs.
+# You have run no plan yet. We test your program on your machine, then on published runs.
 #
 # Take the worst pipeline: four stages, one micro-batch. At any time, one stage computes and three wait. Your program says that on four devices, the pipeline's step takes four times as long as with data parallelism. The next cell trains a small Transformer both ways on our four ranks.
 
@@ -324,7 +324,7 @@ show(cluster["rows"][0], x="plan", y="throughput")
 #
 # The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, each repeats the norms and residual sums, and their all-reduces stay below 235 GB/s. Your program ignores all three. It also ignores that hidden messages slow computing.
 #
-# (DLRover used FSDP for ZeRO-3, and DeepSpeed for the others. It recomputes. It does not give the sequence length; we took 2,048 tokens. Of FlagPerf's four plans, the planner below swaps two that are 2 % apart.)
+# (DLRover used FSDP for ZeRO-3, and DeepSpeed for the others. It recomputes. It does not give the sequence length; we took 2,048 tokens. At 100 GB/s per node, 64 GPUs need 2,180 tokens; with 8,192, ZeRO-3 lost 5 %.)
 #
 # </details>
 #

@@ -69,7 +69,7 @@ _ADD_OURS, _ADD_OPPOSITE = "    ours += for_ours\n", "    opposite += for_opposi
 SUM_REPLICAS = Exercise(
     id="17.1",
     title="Spot the bug",
-    task="On rank r, `ours` holds replica 0's gradients of stage r, and `opposite` replica 1's of "
+    task="On rank r of p, `ours` holds replica 0's gradients of stage r; `opposite`, replica 1's of "
     "stage p − 1 − r. Sum each stage's gradients over replicas.",
     objectives=(1,),
     targets=("ours-is-your-ours",),
@@ -87,7 +87,7 @@ def sum_replicas(comm, ours, opposite):
         "Play rank 0 of 4: `ours` is of stage 0, and your partner is rank 3. Which stage's gradients are "
         "*its* `ours`?",
         "rank 0   ours: stage 0   opposite: stage 3\nrank 3   ours: stage 3   opposite: stage 0",
-        "comm.Sendrecv(ours, partner, recvbuf=for_…, source=partner), where … is the other array",
+        "comm.Sendrecv(ours, partner, recvbuf=for_…, source=partner), where … names the other array",
     ),
     solution=_SUM,
     check=_check_sum,

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# Suppose, without recomputing, one image's activations nearly fill rank 0's GPU. Rank 0 must then finish this image's backward
+# Suppose one image's activations, without recomputing, nearly fill rank 0's GPU. Rank 0 must then finish this image's backward
 # before the next image: one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Stage 0 takes 256 × 256 pixels and pools its eight maps to 64 × 64.
@@ -119,7 +119,7 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Still 4.75: image 0's backward frees its activations before rank 0 begins image 1. Rank 3 now runs stage 0 too. Each rank keeps two stages' model states.
+# Still 4.75: image 0's backward frees its activations before rank 0 begins image 1. Rank 3 runs stage 0 too. Each rank keeps two stages' *model states* (weights, gradients, optimizer).
 #
 # </details>
 
@@ -163,14 +163,14 @@ print("equal:", np.allclose(ours, flat(whole[comm.rank])), np.allclose(theirs, f
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes, up to rounding. If each replica averaged its losses, images of the replica with fewer would weigh more.
+# Yes, up to rounding. If each replica averaged its losses, `→→→←` would give its last image triple weight.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# We **replay** the orders, assuming equal stages, one slot per forward, two per backward and free messages.
+# We **replay** the orders, assuming equal stages, one slot per forward, two per backward, free messages.
 #
 # **Vote:** is MASTER (a) twice as fast as Basic, (b) about a quarter faster, (c) as fast?
 
@@ -192,7 +192,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 #
 # <details><summary>Open after the vote</summary>
 #
-# No. Each further image adds at least 9 slots: we stay below 12 / 9 = 1.33. For `→←` alone (*MAST*), we get 24 / 21 = 1.14, they report 1.15. Even unequal stages stay below 12 / 8 = 1.5: backwards never overlap.
+# No. Each further image adds at least 9 slots: we stay below 12 / 9 = 1.33. Backwards never overlap, so unequal stages stay below 12 / 8 = 1.5: their runs break another assumption. `→←` alone (*MAST*): ours 24 / 21 = 1.14, theirs 1.15.
 #
 # </details>
 
@@ -209,12 +209,12 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
 # [ ]  two ranks share stage 0: each keeps one tile's activations, about half an image's; both send to stage 1.
-#      So two micro-batches fit where one image did.
+#      So two one-image micro-batches fit where one did.
 # ```
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program trains this plan, then again with one sum missing.
+# A program trains this plan, then omits one sum.
 
 # %%
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi"
@@ -229,7 +229,7 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - With three or more equal stages, if two micro-batches fit (three when recomputing), pipelining them beats MASTER and keeps model states once.
+# - If two micro-batches fit (three when recomputing), a pipeline of three or more equal stages beats MASTER and keeps model states once.
 # - Keep an image's tiles inside one machine if they fit: convolutions exchange halos.
 # - Batch norm and dropout break equality with one process: statistics and masks differ between tiles, micro-batches, replicas.
 
@@ -237,18 +237,18 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 # ## Key points
 #
 # - Count memory on every rank: the fullest must fit.
-# - With one image per rank at a time, GEMS doubles model states; the highest activation peak stays.
+# - With one image per rank at a time, GEMS doubles model states, not the fullest rank's activations.
 # - For scaling efficiency, compare a method with itself on fewer GPUs; name both batch sizes.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# An image needs 60 GB of activations; model states take 12 GB. Which gives most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
+# An image needs 60 GB of activations; model states take 12 GB. Which gives the most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos or untiled layers take long: each GPU holds about 7.5 + 12 GB, and all compute at once. (a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (c) idles 3/(m + 3) of the time with m images per update, equal stages and room for four images.</details>
+# <details><summary>What to listen for</summary>(b), unless halos or untiled layers take long: each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most, and fails if one stage's activations and two stages' model states exceed 40 GB. (c) idles 3/(m + 3) of the time with m images per update, equal stages and room for four images.</details>
 
 # %% [markdown]
 # ## References
 #
-# - A. Jain and others, *GEMS*, SC 2020, and *Hy-Fi*, ISC 2022. The hours: A. Jain's talk, see [Ways to split](../docs/ways-to-split.md).
+# - A. Jain and others, *GEMS*, SC 2020, and *Hy-Fi*, ISC 2022. Hours: A. Jain's talk, see [Ways to split](../docs/ways-to-split.md).
