@@ -194,19 +194,21 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # </details>
 #
-# These 2,048 ranks sum 100 MB of gradients in equal calls, one after another. **Vote:** from how many calls on is doubling faster: (a) 2, (b) 5, (c) 50?
+# **Vote:** can an algorithm have few messages *and* few bytes? (a) Yes, (b) no.
 
 # %%
-# %%px --targets 0
-ways = *counts(2048), (22, 2)  # messages, arrays: ring, doubling, third (lesson 14)
-for calls in 1, 4, 5, 100:
-    times = [calls * messages * alpha + arrays * 100e6 / bandwidth for messages, arrays in ways]
-    print(f"{calls:3} calls: ring {times[0]:6,.0f} s, doubling {times[1]:4.0f} s, third {times[2]:3.0f} s")
+from course_lib.rows import predicted
+
+ways = dict(zip(["ring", "doubling"], counts(2048))) | {"a third way": (22, 2)}  # messages, arrays
+sizes, rows = [10.0**k for k in range(-3, 4)], []  # MB
+for way, (messages, arrays) in ways.items():
+    rows += [predicted(messages * 0.01 + arrays * size / 5, MB=size, algorithm=way) for size in sizes]
+show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b): five calls sum 20 MB each, below the crossover. Each ring call costs 41 s of latency, so DDP (lesson 07) sums several layers' gradients together. In the model, halving (third, lesson 14) needs few of both.
+# (a): the third way is lesson 14's halving. The flat part of the ring's line is latency: 41 s per call. So DDP (lesson 07) sums several layers per call.
 #
 # </details>
 
