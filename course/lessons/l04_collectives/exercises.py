@@ -272,7 +272,7 @@ AFTER_REDUCE = Question(
     options=(
         Option(
             "the sum over all eight",
-            reply="That is what `all_reduce` leaves. `reduce` leaves the sum on rank 0 only.",
+            reply="That is what `all_reduce` leaves. `reduce` guarantees the sum on rank 0 only.",
             belief="reduce-fills-every-rank",
         ),
         Option(

@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. In training, later same-length sums are wrong, others may fail; rank 0's last call hangs.
+# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. In training, later sums are wrong (unequal lengths may fail); rank 0's last call hangs.
 #
 # </details>
 
@@ -61,7 +61,7 @@ comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
 # In the **ring algorithm**, each of n ranks cuts its array into n **chunks** and sends one per step to its right neighbour; rank r starts with chunk r.
-# The first loop is a **reduce-scatter**: each adds the arriving chunk to its own and sends the sum next. The second is an **all-gather**: each passes complete sums on.
+# The first loop is a **reduce-scatter**: each rank adds the arriving chunk to its own and sends the sum next. The second is an **all-gather**: each passes on complete sums.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
@@ -101,8 +101,8 @@ film(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 1's 4044 sums numbers of ranks 3, 0 and 1. After three exchanges, each rank has one complete chunk; three more
-# copy it to all. Doubling needs two exchanges.
+# Rank 1: 4044, the sum over ranks 3, 0, 1. After three exchanges, each rank has one complete chunk; three more
+# copy each to all.
 #
 # </details>
 
@@ -116,11 +116,11 @@ film(
 # ## 2 · Which is faster?
 #
 # An empty message takes α seconds, the **latency**; each byte adds
-# β. The **bandwidth** is 1/β. All ranks exchange at once, so an all-reduce takes
+# β seconds. The **bandwidth** is 1/β. All ranks exchange at once, so an all-reduce takes
 #
 # α · (messages per rank) + β · (bytes per rank)
 #
-# This **alpha-beta model** ignores additions and congestion, and gives each rank an equal two-way link.
+# This **alpha-beta model** ignores additions and congestion; each rank has an equal two-way link.
 #
 # `slow_messages` imitates a slow network: α is 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
 
@@ -161,7 +161,7 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At the **crossover** size, both are equally fast. Compute it for eight ranks from `counts(8)`, α and β. Then replace 1000000 by it, by half and by double (`course_lib.effects` slows messages):
+# At the **crossover** size, both are equally fast. Compute it for eight ranks from `counts(8)`, α and β. Then replace 1000000 by that size, its half and its double (`course_lib.effects 0.01 0.04` imitates our link):
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep bytes:
@@ -169,14 +169,14 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# 440,000 bytes (294 ms): the ring's 11 extra messages cost 110 ms, as do doubling's 1.25 extra arrays (550,000 bytes).
+# 440,000 bytes (294 ms): the ring's 11 extra messages cost 110 ms, as do doubling's 1.25 extra arrays.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · On 2,048 ranks
 #
-# The crossover was 400 kB on four ranks, 440 kB on eight. **Vote:** where is it on 2,048, with links like ours? (a) At about 0.5 MB, (b) at 2 MB, (c) above 20 MB.
+# The crossover was 400 kB on four ranks, 440 kB on eight. **Vote:** where is it on 2,048? (a) At about 0.5 MB, (b) at 2 MB, (c) above 20 MB.
 
 # %%
 # %%px --save 04_allreduce.py
@@ -194,7 +194,7 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # </details>
 #
-# **Vote:** can an algorithm have few messages *and* few bytes? (a) Yes, (b) no.
+# A third way sends 22 messages, two arrays. **Vote:** where does doubling still beat it: (a) nowhere, (b) below 0.06 MB, (c) below 6 MB?
 
 # %%
 from course_lib.rows import predicted
@@ -208,7 +208,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a): the third way is lesson 14's halving. The flat part of the ring's line is latency: 41 s per call. So DDP (lesson 07) sums several layers per call.
+# (b). The third way is lesson 14's halving. The ring's line is flat where latency decides: 41 s per call. So DDP (lesson 07) sums several layers' gradients per call.
 #
 # </details>
 
@@ -217,7 +217,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) are 5,000 times better: the model's crossovers stay; doubling's extra additions lower them. NCCL has trees, not doubling. Overlap hides part of either |
+# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) are 5,000 times better: their product and the model's crossovers stay; doubling's extra additions lower them. NCCL has trees, not doubling. Overlap hides part of both |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -240,7 +240,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # ### Does it matter where a rank runs?
 #
-# On a cluster, several ranks share a node, and a message between nodes costs far more than one inside a node. Our ring knows the ranks' numbers, but not their nodes. Is that a problem?
+# On a cluster, several ranks share a node, and a message between nodes often costs more than one inside. Our ring knows the ranks' numbers, but not their nodes. Is that a problem?
 #
 # Suppose that ranks 0 and 1 run on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring. Two of the ring's four links then connect the nodes.
 
@@ -317,7 +317,7 @@ if comm.rank == 0:
 #
 # </details>
 #
-# **Remember:** for a ring, fill one node before the next. On many nodes, leaders save ring steps, but hardly any bytes between nodes.
+# **Remember:** for a ring, fill one node before the next. Then, on many nodes, leaders save ring steps, but hardly any bytes between nodes.
 #
 # Inside a node, `Bcast` may run as a **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight.
 
@@ -346,7 +346,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# When we ran it, our faster function took 0.7 to 2.2 times as long as the library. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling adds a full array, the ring half. The model ignores additions and caches, so your order may differ.
+# When we ran it, our faster function took 0.6 to 2.2 times as long as the library. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling adds a full array, the ring half. The model ignores additions and caches, so your order may differ.
 # In the course's folder, `python -m benchmarks.allreduce` compares faster versions of ours with MPI and Gloo, from 4 B to 64 MiB.
 #
 # </details>
@@ -363,7 +363,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and switches that sum. For each call, NCCL chooses the one it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
+# On NVIDIA's GPUs, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and can let switches sum. For each call, NCCL chooses the one it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
 # An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` each time before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
