@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# In lesson 06, an **all-reduce** gives each rank the sum of all ranks' gradients. It is a **collective**: all ranks of a communicator must call
+# An **all-reduce** gives each rank the sum of all ranks' arrays (lesson 06: gradients). It is a **collective**: all ranks of a communicator must call
 # collectives in the same order.
 #
 # All gradients are 1, and rank 0's loss is 100. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. In training, later sums are wrong (unequal lengths may fail); rank 0's last call hangs.
+# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. In training, later sums are mispaired too, or fail; rank 0's last call hangs.
 #
 # </details>
 
@@ -60,8 +60,8 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, each of n ranks cuts its array into n **chunks** and sends one per step to its right neighbour; rank r starts with chunk r.
-# The first loop is a **reduce-scatter**: each rank adds the arriving chunk to its own and sends the sum next. The second is an **all-gather**: each passes on complete sums.
+# What happens inside? In the **ring algorithm**, each of n ranks cuts its array into n **chunks** and sends one per step to its right neighbour; rank r starts with chunk r.
+# The first loop is a **reduce-scatter**: each rank adds the arriving chunk to its own and sends the sum next. The second is an **all-gather**: ranks pass on complete sums.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
 # %%px --save 04_allreduce.py
@@ -73,7 +73,7 @@ comm = MPI.COMM_WORLD
 # %%px --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
-# Rank r has [1, 2, 3, 4] · 10ʳ. `Filmed` records `array` before each exchange. **Predict:** after the ring's first two exchanges, which rank holds the largest number, and what is it?
+# Rank r has [1, 2, 3, 4] · 10ʳ (four chunks). `Filmed` records `array` before each exchange. **Predict:** after the ring's first two exchanges, which rank holds the largest number, and what is it?
 
 
 # %%
@@ -120,7 +120,7 @@ film(
 #
 # α · (messages per rank) + β · (bytes per rank)
 #
-# This **alpha-beta model** ignores additions and congestion; each rank has an equal two-way link.
+# This **alpha-beta model** ignores additions and congestion; links are equal and two-way.
 #
 # `slow_messages` imitates a slow network: α is 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
 
@@ -208,7 +208,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The third way is lesson 14's halving. The ring's line is flat where latency decides: 41 s per call. So DDP (lesson 07) sums several layers' gradients per call.
+# (b). The third way is lesson 14's halving. The ring's flat part is latency: 41 s per call. So DDP (lesson 07) sums several layers' gradients per call.
 #
 # </details>
 
@@ -217,7 +217,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) are 5,000 times better: their product and the model's crossovers stay; doubling's extra additions lower them. NCCL has trees, not doubling. Overlap hides part of both |
+# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) are 5,000 times better: their product and the model's crossovers stay; doubling's extra additions lower them. NCCL has trees, not doubling. Overlap (lesson 06) hides part |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -312,7 +312,7 @@ if comm.rank == 0:
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (`Reduce` and `Bcast`: trees, below) |
 #
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, where steps decide, doubling on all 512 ranks takes
-# only nine steps. For gigabytes and one network card per node, prefer the ring of 512: our leaders let the network idle while nodes sum inside. If each GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
+# only nine steps. For gigabytes and one network card per node, prefer the ring of 512: our leaders let the network idle while nodes sum inside. If each rank's GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
 # of a node run a reduce-scatter. Each GPU all-reduces its eighth with one GPU per other node; then the node's GPUs run an all-gather. Or run several rings at once, each through a different card, as NCCL does.
 #
 # </details>
@@ -373,15 +373,15 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # |---|---|
 # | broadcast | copies the root's array to all ranks |
 # | **scatter** | sends each rank a part of the root's array |
-# | **gather** | collects a part from each rank on the root |
-# | all-gather | collects a part from each rank on all ranks |
+# | **gather** | collects on the root a part from each rank |
+# | all-gather | collects on all ranks a part from each rank |
 # | reduce | leaves the sum on the root |
 # | all-reduce | leaves the sum on all ranks |
 # | reduce-scatter | leaves a different part of the sum on each rank |
-# | **all-to-all** | sends a different part from each rank to each rank |
+# | **all-to-all** | sends each rank a different part from each rank |
 #
-# Does `reduce` do the same on every backend? Four ranks hold 1, 10, 100 and 1000, and reduce them to rank 0. We try Gloo on ranks 0 and 1 only, then on all four. Gloo's
-# ranks find each other in a **store** (a small table that all can reach). Then we try this course's backend `mpi4py`, which calls MPI. **Predict:** what does rank 1 hold afterwards?
+# Does `reduce` do the same on every backend? Four ranks hold 1, 10, 100 and 1000, and reduce them to rank 0. We try Gloo on ranks 0 and 1 only, then on all four, then this course's
+# backend `mpi4py`, which calls MPI. Gloo's ranks find each other in a **store** (a small table that all can reach). **Predict:** what does rank 1 hold afterwards?
 
 # %%
 # %%px
@@ -427,7 +427,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 # ## References
 #
 # - E. Chan and others, [Collective communication: theory, practice, and experience](https://doi.org/10.1002/cpe.1206), 2007: all collectives, from
-#   few building blocks.
+#   a few building blocks.
 # - R. Thakur, R. Rabenseifner and W. Gropp, [Optimization of collective communication operations in MPICH](https://doi.org/10.1177/1094342005051521),
 #   2005: which algorithm for which size; halving and doubling.
 # - P. Patarasuk and X. Yuan, [Bandwidth optimal all-reduce algorithms for clusters of workstations](https://doi.org/10.1016/j.jpdc.2008.09.002), 2009: the ring.
