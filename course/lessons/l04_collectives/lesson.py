@@ -194,7 +194,7 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # </details>
 #
-# A third way sends 22 messages, two arrays. **Vote:** where does doubling still beat it: (a) nowhere, (b) below 0.06 MB, (c) below 6 MB?
+# Per rank, a third way sends 22 messages, two arrays. **Vote:** where does doubling still beat it: (a) nowhere, (b) below 0.06 MB, (c) below 6 MB?
 
 # %%
 from course_lib.rows import predicted
