@@ -194,7 +194,7 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # </details>
 #
-# Per rank, a third way sends 22 messages, two arrays. **Vote:** where does doubling still beat it: (a) nowhere, (b) below 0.06 MB, (c) below 6 MB?
+# Per rank, a third way sends 22 messages, two arrays. **Vote:** where does doubling beat it: (a) nowhere, (b) below 0.06 MB, (c) below 6 MB?
 
 # %%
 from course_lib.rows import predicted
@@ -228,7 +228,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Bet, then change section 3's `alpha, bandwidth`.
+# 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Change section 3's `alpha, bandwidth`.
 #
 # <details><summary>What to listen for</summary>In the model, on 64 (crossover 10 MB), the ring takes 3.7 ms, doubling 6.1; on 2,048 (159 MB), 59 and 11. Halving: 2.1, 2.3.</details>
 
