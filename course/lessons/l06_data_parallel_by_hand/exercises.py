@@ -271,23 +271,41 @@ SAME_TRAINING = Question(
     objectives=(1,),
 )
 
-EXERCISES = (SHARE, WHICH_GPU, SAME_TRAINING, WAIT_FIRST)
+SAME_SEED = Question(
+    id="06.q3",
+    question="A program gives all ranks the same seed, so it drops line 1. One day, rank 3 draws one extra random "
+    "number before it builds its model. What happens?",
+    options=(
+        Option(
+            "the first all-reduce raises an error",
+            reply="MPI adds arrays of equal size and type. It does not know what they mean.",
+            belief="mpi-knows-meaning",
+        ),
+        Option(
+            "the sums make the weights equal after some steps",
+            reply="All ranks add the *same* sum to their weights, so the differences stay. (Section 3: 79.5 %.)",
+            belief="no-broadcast-no-harm",
+        ),
+        Option(
+            "rank 3's weights stay different; no error",
+            reply="Its gradients fit other weights, and everybody adds them. Line 1 costs one message, once.",
+            right=True,
+        ),
+    ),
+    objectives=(1,),
+)
+
+EXERCISES = (SHARE, SAME_SEED, WHICH_GPU, SAME_TRAINING, WAIT_FIRST)
 
 PREDICTIONS = (
     Prediction(
         id="06.p1",
-        question="Which line is missing?",
-        objectives=(1,),
-        targets=("mpi-knows-meaning", "no-broadcast-no-harm"),
-    ),
-    Prediction(
-        id="06.p2",
         question="Milliseconds, if messages start during backward?",
         objectives=(2,),
         targets=("sending-comes-after",),
     ),
     Prediction(
-        id="06.p3",
+        id="06.p2",
         question="Median staleness of the slow worker's gradients?",
         objectives=(3,),
         targets=("a-slow-worker-is-only-late",),

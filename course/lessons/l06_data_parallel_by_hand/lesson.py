@@ -7,7 +7,7 @@
 #   - overlap all-reduces with backward
 #   - compare a parameter server with an all-reduce
 # before: >-
-#   {01}, {04}, {05}
+#   {04}, {05}
 # minutes: {core: 20, more: 26}
 # ranks: 4
 # warm-up:
@@ -34,7 +34,7 @@
 #              └ rank 3: 32 images → replica → gradient ┘
 # ```
 #
-# The images are digits: 64 pixels, each from 0 to 16.
+# The images are digits.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -84,7 +84,7 @@ def train(team, rate, cut=np.array_split):
 
 
 # %% [markdown] tags=["subslide"]
-# Here are lines 1 and 4:
+# Lines 1 and 4:
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -99,7 +99,7 @@ def train(team, rate, cut=np.array_split):
 # %%px --save 06_by_hand.py
 
 # %% [markdown]
-# For now, `share_of_loss` returns a shard's mean loss. Each rank trains alone on whole batches, then all four on shards.
+# For now, `share_of_loss` returns a shard's mean loss. Each rank trains alone, then all four on shards.
 #
 # **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
 
@@ -163,7 +163,6 @@ train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # positi
 # <details><summary>Open after the run</summary>
 #
 # All do. Dividing each *mean* by 4 works only for equal shards: the last run would get 49.5 % right.
-# Until mid-2025, Hugging Face's Trainer by default averaged ranks' per-token means (lesson 13).
 #
 # </details>
 
@@ -183,16 +182,9 @@ train(comm, rate=0.4, cut=(lambda batch, n: [batch] * n) if line == 2 else np.ar
 from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  # restored
 
 # %% [markdown]
-# Compare with 2.33, 0.400933 and 85.5 %. Before you open the answer, rerun with `default_rng(13)`, then `default_rng(14)`.
-
-# %%
-predict("Which line is missing?", None)
-
-# %%
-outcome("Which line is missing?", int(cluster["line"][0]), word="it was line")
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
+# Compare with 2.33, 0.400933 and 85.5 %. **Vote**, then rerun with `default_rng(13)` and with `default_rng(14)`.
+#
+# <details><summary>Open when you know all three</summary>
 #
 # ```
 #           first loss     last       right
@@ -201,7 +193,7 @@ outcome("Which line is missing?", int(cluster["line"][0]), word="it was line")
 # line 4       2.33      1.573289    76.8 %    each rank learns only from its shard, in steps four times too small
 # ```
 #
-# Losing the cut costs one image: who notices? If ranks average gradients of mean losses (DDP, lesson 07), you lose only time.
+# First, it was line 2. That costs one image: who notices?
 #
 # </details>
 
@@ -260,14 +252,14 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 # |---|---|
 # | lines 1, 4 | are done for you, line 4 during backward |
 # | line 3 | Gradients are *averaged* over n data-parallel ranks: call `(n * share).backward()` |
-# | lines 2, 5 | stay yours. Call `item()` rarely: it waits for the GPU |
+# | lines 2, 5 | stay yours |
 # | section 4 | NCCL calls return before the sum exists, so `waited` misleads: compare ranks' profiles |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Start with equal weights. Shard batches. Divide a shard's *summed* loss by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
-# - Exceptions: **batch norm** (lesson 07), losses that mix samples, penalties added per rank, gradient clipping before the sum. Seed **dropout** differently on data-parallel ranks.
+# - Exceptions: **batch norm** (lesson 07), losses that mix samples. Clip gradients after the sum. Seed **dropout** differently on data-parallel ranks.
 # - In an all-reduce, a clearly late rank waits least.
 
 # %% [markdown] tags=["slide"]
@@ -276,7 +268,7 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 # Equal batches and rate: one rank gets 254 of 297 right, eight get 245. Do you first (a) try five more seeds, or (b) compare the first
 # step's loss and gradients?
 #
-# <details><summary>What to listen for</summary>(b): with dropout and batch norm off, one cheap step points to the faulty line. If nothing differs, check step 2, the evaluation, then (a).</details>
+# <details><summary>What to listen for</summary>(b), with dropout and batch norm off: one cheap step. If nothing differs, try (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -284,6 +276,11 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 # %% [markdown] tags=["more"]
 # ## More
 #
+# Equal seeds give equal weights. Is line 1 needed at all?
+
+# %% tags=["exercise: 06.q3"]
+
+# %% [markdown]
 # If *one* of 2,048 GPUs computes 10 % longer per step and all wait, ten days of training become up to eleven. Can you find that GPU in the ranks' timings?
 
 # %% tags=["exercise: 06.q1"]
