@@ -229,7 +229,8 @@ WHICH_GPU = Question(
         Option(
             "what GPUs 6 and 7 do before it",
             reply="The others wait about 300 ms for these two, which share a machine: "
-            "check its temperature, data loading, other programs.",
+            "check its temperature, data loading, other programs. (With the pipelines of lesson 08, also ask "
+            "whom these two wait for.)",
             right=True,
         ),
         Option(
@@ -251,7 +252,7 @@ SAME_TRAINING = Question(
         Option(
             "batches of 256, rate 0.1",
             reply="The average of eight equal shards' means is the mean over 256 images. With unequal "
-            "shards it is not. (If each GPU took all 256, only the time would grow.)",
+            "shards it is not. (If each GPU took all 256, the average would not change.)",
             right=True,
         ),
         Option(
@@ -273,8 +274,8 @@ SAME_TRAINING = Question(
 
 SAME_SEED = Question(
     id="06.q3",
-    question="A program gives all ranks the same seed, so it drops line 1. One day, rank 3 draws one extra random "
-    "number before it builds its model. What happens?",
+    question="A program gives all ranks the same seed, so it drops line 1. One day, rank 3 draws one extra "
+    "random number before it builds its model. What happens?",
     options=(
         Option(
             "the first all-reduce raises an error",
@@ -283,12 +284,13 @@ SAME_SEED = Question(
         ),
         Option(
             "the sums make the weights equal after some steps",
-            reply="All ranks add the *same* sum to their weights, so the differences stay. (Section 3: 79.5 %.)",
+            reply="All ranks take the *same* step, so the differences stay (only weight decay shrinks them, "
+            "slowly). Section 3, with four unequal replicas: 79.5 %.",
             belief="no-broadcast-no-harm",
         ),
         Option(
             "rank 3's weights stay different; no error",
-            reply="Its gradients fit other weights, and everybody adds them. Line 1 costs one message, once.",
+            reply="Its gradients fit its own weights, but all add them. Line 1 costs a few messages, once.",
             right=True,
         ),
     ),

@@ -1,8 +1,8 @@
 # ---
 # title: Data parallelism by hand
-# goal: Find out whether four ranks learn what one rank learns, and which rank they wait for.
+# goal: Find out whether four ranks learn what one learns, and which rank they wait for.
 # able:
-#   - write a training loop for n ranks, and find the rank that is late
+#   - write a training loop for n ranks, and find the late rank
 # more:
 #   - overlap all-reduces with backward
 #   - compare a parameter server with an all-reduce
@@ -22,9 +22,9 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Five lines
 #
-# A training step uses 128 images, the **global batch**. Do four ranks with 32 each learn what one rank learns from 128?
+# A training step uses 128 images of digits, the **global batch**. Do four ranks with 32 each learn what one rank learns from 128?
 #
-# In plain **data parallelism**, each rank has a copy of the network, its **replica**, and a part of the batch, its **shard**. The ranks
+# In **data parallelism**, each rank has a copy of the network, its **replica**, and a part of the batch, its **shard**. The ranks
 # sum their gradients and take the same step:
 #
 # ```
@@ -33,8 +33,6 @@
 # 128 images → ├ rank 2: 32 images → replica → gradient ┤ → sum → same step
 #              └ rank 3: 32 images → replica → gradient ┘
 # ```
-#
-# The images are digits.
 
 # %%
 # %%px --save 06_by_hand.py
@@ -99,7 +97,7 @@ def train(team, rate, cut=np.array_split):
 # %%px --save 06_by_hand.py
 
 # %% [markdown]
-# For now, `share_of_loss` returns a shard's mean loss. Each rank trains alone, then all four on shards.
+# For now, `share_of_loss` returns a shard's mean loss. Each rank trains alone on whole batches, then all four on shards.
 #
 # **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
 
@@ -116,11 +114,11 @@ train(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The *first* loss, 9.32, is four times 2.33: line 5 adds four means. Line 4 adds their gradients, so each SGD step is four times too large.
+# (c). The *first* loss is four times 2.33: line 5 adds four means. Line 4 adds four gradients, so each SGD step is four times too large.
 #
 # </details>
 #
-# Now each rank trains *alone*, at four times the rate. **Predict** its last loss, with all six decimals.
+# Now each rank trains *alone*, at four times the rate. **Predict** its last loss, to six decimals.
 
 # %%
 # %%px
@@ -129,14 +127,14 @@ train(MPI.COMM_SELF, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 1.603732 / 4 = 0.400933, and again 85.5 %. Rate 0.1 was too small for 60 steps; our mistake acted like 0.4.
+# 1.603732 / 4 = 0.400933, and again 85.5 %. Rate 0.1 was too small for 60 steps; our mistake acted like rate 0.4.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Repair the loss
 #
-# Lines 4 and 5 add, so line 3 needs a *share* of the loss.
+# Lines 4 and 5 add, so line 3 needs a *share*.
 
 # %% tags=["exercise: 06.1"]
 
@@ -145,7 +143,7 @@ train(MPI.COMM_SELF, rate=0.4)
 # ask what the mean runs over, ranks or images.
 
 # %% [markdown]
-# Do four ranks reach 0.400933 again? Three? Shards of 1, 1, 1 and 125 images?
+# Do four ranks reach 0.400933? Three? Shards of 1, 1, 1 and 125 images?
 
 # %%
 # %%px --save 06_by_hand.py
@@ -162,7 +160,7 @@ train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # positi
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All do. Dividing each *mean* by 4 works only for equal shards: the last run would get 49.5 % right.
+# All three do. Dividing each *mean* by 4 works only for equal shards: the last run would get 49.5 % right.
 #
 # </details>
 
@@ -174,7 +172,7 @@ train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # positi
 
 # %%
 # %%px
-line = np.random.default_rng(1).choice([1, 2, 4])  # equal on all ranks
+line = np.random.default_rng(14).choice([1, 2, 4])  # equal on all ranks
 broadcast_weights = broadcast_weights if line != 1 else lambda team, model: None
 sum_gradients = sum_gradients if line != 4 else lambda team, model: None
 train(comm, rate=0.4, cut=(lambda batch, n: [batch] * n) if line == 2 else np.array_split)
@@ -182,9 +180,9 @@ train(comm, rate=0.4, cut=(lambda batch, n: [batch] * n) if line == 2 else np.ar
 from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  # restored
 
 # %% [markdown]
-# Compare with 2.33, 0.400933 and 85.5 %. **Vote**, then rerun with `default_rng(13)` and with `default_rng(14)`.
+# Compare with 2.33, 0.400933 and 85.5 %. **Vote**, then try other seeds.
 #
-# <details><summary>Open when you know all three</summary>
+# <details><summary>Open when you have seen all three</summary>
 #
 # ```
 #           first loss     last       right
@@ -193,24 +191,24 @@ from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  
 # line 4       2.33      1.573289    76.8 %    each rank learns only from its shard, in steps four times too small
 # ```
 #
-# First, it was line 2. That costs one image: who notices?
+# First, it was line 1. Without such numbers, check that the first loss is near ln 10 = 2.3 (ten classes), and ranks' weights are equal.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Who is late?
 #
-# Rank 0 secretly shuffles the ranks' sleeps: 30, 20, 10 and 0 ms. Each rank sleeps before each of 60 gradient sums, which
-# it times. **Predict:** do the sleeps cost 0.9 s (their mean) or 1.8 s?
+# Rank 0 secretly shuffles the ranks' sleeps: 30, 20, 10 and 0 ms. In all 60 steps, each rank sleeps, then
+# times the gradient sum. **Predict:** do the sleeps cost 0.9 s (their mean) or 1.8 s?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
+sleeps = comm.bcast(10 * np.random.default_rng().permutation(4))  # ms per rank, from rank 0
+waited = []
+
 import time
 
 from course_lib.parallel.data_parallel import sum_gradients as punctual  # as above
-
-sleeps = comm.bcast(10 * np.random.default_rng().permutation(4))  # ms per rank, from rank 0
-waited = []
 
 
 def sum_gradients(team, model):
@@ -241,7 +239,7 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 #  0 ms     ░░░░░░░░░░░░░░░░
 # ```
 #
-# 1.8 s, plus computing: each step waits for the slowest rank, the **straggler**.
+# 1.8 s, plus computing: each step waits for the slowest rank, the **straggler**. It waits least.
 #
 # </details>
 
@@ -253,22 +251,21 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 # | lines 1, 4 | are done for you, line 4 during backward |
 # | line 3 | Gradients are *averaged* over n data-parallel ranks: call `(n * share).backward()` |
 # | lines 2, 5 | stay yours |
-# | section 4 | NCCL calls return before the sum exists, so `waited` misleads: compare ranks' profiles |
+# | section 4 | NCCL calls return before the sum exists: compare ranks' profiles |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Start with equal weights. Shard batches. Divide a shard's *summed* loss by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
-# - Exceptions: **batch norm** (lesson 07), losses that mix samples. Clip gradients after the sum. Seed **dropout** differently on data-parallel ranks.
-# - In an all-reduce, a clearly late rank waits least.
+# - Exceptions: **batch norm** (lesson 07) and losses that mix samples. Clip gradients after the sum. Seed dropout differently on data-parallel ranks.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Equal batches and rate: one rank gets 254 of 297 right, eight get 245. Do you first (a) try five more seeds, or (b) compare the first
+# Equal global batches and rate: one rank gets 254 of 297 right, eight ranks 245. Do you first (a) try five more seeds, or (b) compare the first
 # step's loss and gradients?
 #
-# <details><summary>What to listen for</summary>(b), with dropout and batch norm off: one cheap step. If nothing differs, try (a).</details>
+# <details><summary>What to listen for</summary>(b), from equal weights, without dropout and batch norm: one cheap step. If only rounding differs, try (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -281,7 +278,7 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 # %% tags=["exercise: 06.q3"]
 
 # %% [markdown]
-# If *one* of 2,048 GPUs computes 10 % longer per step and all wait, ten days of training become up to eleven. Can you find that GPU in the ranks' timings?
+# If *one* of 2,048 GPUs computes 10 % longer in *every* step and all wait, ten days of training become up to eleven. Can you find that GPU in the ranks' timings?
 
 # %% tags=["exercise: 06.q1"]
 
@@ -314,7 +311,7 @@ for gradient in np.ones((3, 10)):  # the last layer's first
     time.sleep(0.1)  # backward through one layer
     requests.append(link.Iallreduce(MPI.IN_PLACE, gradient))
 for request in requests:
-    request.Wait()  # until the sum is there
+    request.Wait()  # until the sum is complete
 milliseconds = 1000 * (MPI.Wtime() - began)
 
 # %% tags=["nbval-ignore-output"]
@@ -395,12 +392,14 @@ print(f"one unit: {1000 * cluster[0]['once']:.0f} ms")
 show(cluster[0]["rows"], x="messages", y="time of a step")
 
 # %% [markdown]
-# <details><summary>Open after the run</summary>
+# **Contest:** change one number in the cell above so that four messages beat one.
 #
-# A single message should be fastest: 1 + 0.3 + 0.5 = 1.8, although it waits for backward. With 12, the first starts soon after forward, and the link never rests: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
-# With four, the first bucket is full halfway through backward: 2/3 + 4 · 0.3 + 0.5 = 2.4.
+# <details><summary>Open after your runs</summary>
 #
-# With a fixed cost below 0.1 (usual for large models on GPUs), these four buckets beat one, because overlap hides more: try `seconds=0.02 * once`. More ranks need larger buckets: a ring's fixed cost grows with n (a tree's, with log n). From its second step on, PyTorch's DDP (lesson 07) by default closes its
+# With 0.3 per message, a single one should be fastest: 1 + 0.3 + 0.5 = 1.8 plus overhead, although it waits for backward. With 12, the first starts soon after forward, and the link never rests: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
+# With four, the first bucket is complete halfway through backward: 1/3 + 1/3 + 4 · 0.3 + 0.5 = 2.4.
+#
+# With a fixed cost below 0.1 units (`seconds=0.02 * once`; usual on GPUs if each computes long per step), these four buckets beat one: overlap hides more. More ranks need larger buckets: a ring's fixed cost grows with n (a tree's, with log n). From its second step on, PyTorch's DDP (lesson 07) by default closes its
 # first bucket at 1 MiB and the others at 25 MiB. The library **Horovod** made fusion popular.
 #
 # Our delay is a sleep. On a real link, overlap may hide less: many MPI libraries make **progress** (move bytes) only inside MPI calls, and backward makes few.
@@ -463,7 +462,7 @@ def with_a_server(count, seconds):
 
 
 equal = with_a_server(12, 0.04)
-slower = with_a_server(12, 0.4) if comm.rank == 3 else with_a_server(150, 0.04)  # they outlast worker 3
+slower = with_a_server(12, 0.4) if comm.rank == 3 else with_a_server(150, 0.04)  # others outlast worker 3
 
 # %% tags=["nbval-ignore-output"]
 print("staleness of worker 3's gradients if all sleep 40 ms: ", cluster[0]["equal"])
@@ -478,7 +477,7 @@ outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["s
 #
 # </details>
 #
-# Does staleness harm? One process imitates 3 or 19 equal workers: it queues its gradients and applies each 2 or 18
+# Does staleness hurt? One process imitates 3 or 19 equal workers: it queues its gradients and applies each 2 or 18
 # updates late. It trains at rate 0.4, as in section 1, but for 240 steps. **Predict** its accuracy on the new images at a staleness of 2 and of 18; with fresh gradients, it is 91 %.
 
 
@@ -518,11 +517,11 @@ train_late(18, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? Not here. Without stragglers and with free sending, 19 asynchronous workers send 240 gradients in the time of 240 / 19 ≈ 13 *synchronous* steps. Thirteen such steps with all 1,500 images (79 per worker)
+# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? Not here. If no worker is late and messages cost no time, 240 gradients from 19 workers take as long as 240 / 19 ≈ 13 *synchronous* steps. Thirteen such steps with all 1,500 images (79 per worker)
 # and rate 0.8 reach 84 % (we ran it).
 #
 # Stale gradients need a smaller rate, and the order of arrival makes every run different. With fast links and enough computing per step, overlap hides most of an all-reduce. So large models are almost always pre-trained synchronously, and slow machines are replaced. Parameter servers
-# remain in some recommenders whose embedding tables are too large for one machine.
+# remain in recommender systems whose embedding tables exceed one machine.
 #
 # </details>
 

@@ -35,7 +35,7 @@ TERMS = (
         forms="",
     ),
     Term("tensor fusion", "Putting several small tensors into one message."),
-    Term("fusion threshold", "The most bytes that several tensors in one bucket may have."),
+    Term("fusion threshold", "The largest size, in bytes, of a bucket with several tensors."),
     Term(
         "parameter server",
         "A rank that keeps the weights and the optimizer; workers send it gradients and receive weights.",
@@ -43,6 +43,6 @@ TERMS = (
     Term("Horovod", "A library for data parallelism over MPI, NCCL or Gloo: tensor fusion, compression."),
     Term(
         "staleness",
-        "Updates that a server made between sending weights and receiving the gradient at these weights.",
+        "The number of updates a server made between sending weights and receiving their gradient.",
     ),
 )

@@ -96,8 +96,8 @@ show(cluster["basic"], x="rank", y="most activations held")
 #
 # ```
 #                  rank 0      rank 1      rank 2      rank 3
-# → replica 0      stage 0  →  stage 1  →  stage 2  →  stage 3     `stage`
-# ← replica 1      stage 3  ←  stage 2  ←  stage 1  ←  stage 0     `opposite`
+# → replica 0      stage 0  →  stage 1  →  stage 2  →  stage 3
+# ← replica 1      stage 3  ←  stage 2  ←  stage 1  ←  stage 0
 # ```
 #
 # In *MASTER*, the replicas take images in turn: `→←→←`. Rank 0 now also runs stage 3, which held 0.508 MiB.
@@ -108,8 +108,7 @@ predict("MASTER: how many MiB of activations on rank 0?", None)
 # %%
 # %%px
 mirror = comm.Split(0, -comm.rank)  # its rank 0 is our rank 3
-stage, opposite = cut(comm.rank), cut(mirror.rank)
-pipelines = {"→": (comm, stage), "←": (mirror, opposite)}
+pipelines = {"→": (comm, cut(comm.rank)), "←": (mirror, cut(mirror.rank))}
 master = run("→←→←")
 
 # %%
@@ -152,13 +151,11 @@ continue_with("17.1")
 
 # %%
 # %%px
-order = "→→→←"  # yours: copy four arrows, at least one of each
-stage, opposite = cut(comm.rank), cut(mirror.rank)  # resets gradients
-pipelines = {"→": (comm, stage), "←": (mirror, opposite)}
-yours = run(order)
-ours, theirs = flat(stage), flat(opposite)
-sum_replicas(comm, ours, theirs)
-print("equal:", np.allclose(ours, flat(whole[comm.rank])), np.allclose(theirs, flat(whole[mirror.rank])))
+pipelines = {"→": (comm, cut(comm.rank)), "←": (mirror, cut(mirror.rank))}  # without gradients
+_ = run("→→→←")  # yours: four arrows, at least one of each
+first, second = (flat(stage) for _, stage in pipelines.values())
+sum_replicas(comm, first, second)
+print("equal:", np.allclose(first, flat(whole[comm.rank])), np.allclose(second, flat(whole[mirror.rank])))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -170,33 +167,66 @@ print("equal:", np.allclose(ours, flat(whole[comm.rank])), np.allclose(theirs, f
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# We **replay** the orders, assuming equal stages, one slot per forward, two per backward, free messages.
-#
+# Ranks may share cores here, so we **replay** the orders: we assume each stage's times, and free messages. A *slot* is the time of one forward.
+
+
+# %%
+def slots(order, forward=(1, 1, 1, 1), backward=(2, 2, 2, 2)):
+    """When the last pass ends; times are given per stage."""
+    free = [0] * 4  # when each rank has finished its passes so far
+    for arrow in order:
+        ranks = [0, 1, 2, 3] if arrow == "→" else [3, 2, 1, 0]
+        arrived = 0  # when the next pass has its input
+        for rank, time in [*zip(ranks, forward), *zip(ranks[::-1], backward[::-1])]:
+            arrived = free[rank] = max(arrived, free[rank]) + time
+    return max(free)
+
+
+# %% [markdown]
 # **Vote:** is MASTER (a) twice as fast as Basic, (b) about a quarter faster, (c) as fast?
 
 # %%
 from course.lessons.l17_five_dimensions.figures import draw_directions
 
-draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": cluster[0]["order"]})
+print(slots("→→→→") / slots("→←→←"))
+draw_directions({"Basic": "→→→→", "MASTER": "→←→←"})
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# (b), 48 / 39 = 1.23. Each change of direction saves 3 of the next image's 12 slots: its first three forwards overlap the previous backward.
+#
+# </details>
 
 # %% [markdown] tags=["subslide"]
-# Find an order of 42 slots: change `order` in section 3, run it, draw again.
-#
-# <details><summary>Open when you have one</summary>
-#
-# Two changes of direction, as in `→←←→`. Each saves 3 of the next image's 12 slots: three forwards overlap the previous backward. MASTER's three changes save 9: 48 / 39 = 1.23, (b).
-#
-# </details>
-#
-# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs. **Vote:** with enough images, does our replay reach this speed-up, 1.72?
-#
-# <details><summary>Open after the vote</summary>
-#
-# No. Each further image adds at least 9 slots: we stay below 12 / 9 = 1.33. Backwards never overlap, so unequal stages stay below 12 / 8 = 1.5: their runs break another assumption. `→←` alone (*MAST*): ours 24 / 21 = 1.14, theirs 1.15.
-#
-# </details>
+# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs: 1.72 times as fast. **Contest:** find times for which our replay says 1.72.
 
-# %% tags=["exercise: 17.q1", "subslide"]
+# %%
+times = {"forward": (1, 1, 1, 1), "backward": (2, 2, 2, 2)}  # yours
+print(slots("→" * 1000, **times) / slots("→←" * 500, **times))
+
+# %% [markdown]
+# <details><summary>Open after your runs</summary>
+#
+# Unchanged: 1.33. Many other times give about 1.72, as `(4, 1, 1, 1)` for both does (1.75). Are they true of the authors' GPUs? A replay with free choices cannot tell:
+# measure each pass first.
+#
+# </details>
+#
+# On 128 GPUs, MASTER with data parallelism took 27 minutes. The authors report a speed-up of 16.1.
+
+# %%
+predict("MASTER's scaling efficiency from 4 to 128 GPUs?", None)
+
+# %%
+outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 / 32, 2), word="computed")
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# 9.4 times as fast on 32 times the GPUs: 0.29. The reported 16.1 starts from Basic, another method: 1.72 · 9.4.
+#
+# </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Five at once
@@ -214,15 +244,15 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program trains this plan, then omits one sum.
+# Our `Hybrid` calls `sum_over_tiles`, `sum_replicas` (two directions) and `sum_gradients` (data parallelism). A program trains three steps, as written and without one of them. Omit each in turn: which is hardest to notice?
 
 # %%
-# !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi"
+# !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi" --omit sum_gradients
 
 # %% [markdown]
-# <details><summary>Open after the run</summary>
+# <details><summary>Open after your runs</summary>
 #
-# (c): two tiles, two directions, two data-parallel groups. The mistake: ranks 0–3 do not sum with ranks 4–7. Nothing hangs; only comparing weights shows it.
+# (c): two tiles, two directions, two data-parallel groups. `sum_over_tiles`: 0.004 instead of 0.02, since it concerns stage 0 alone. No omission hangs or raises an error; only comparing weights shows it.
 #
 # </details>
 
@@ -238,7 +268,8 @@ draw_directions({"Basic": "→→→→", "MASTER": "→←→←", "yours": clu
 #
 # - Count memory on every rank: the fullest must fit.
 # - With one image per rank at a time, GEMS doubles model states, not the fullest rank's activations.
-# - For scaling efficiency, compare a method with itself on fewer GPUs; name both batch sizes.
+# - A model that fits any number explains none.
+# - For scaling efficiency, compare a method with itself on fewer GPUs.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss

@@ -10,10 +10,11 @@ are from those of one process. A strategy that shards a weight is compared with 
 mistake it has to be far from them: a comparison that passes everything would prove nothing.
 """
 
+import argparse
 import copy
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -436,6 +437,7 @@ class Strategy:
 HERE, LIBRARY = f"{__name__}.", "course_lib.parallel."
 ONE, ROWS = StageShape(), StageShape(rows=2)
 NOT_SUMMED = "replicas' gradients are not summed"
+SUMS = ("sum_over_tiles", "sum_replicas", "sum_gradients")  # of a hybrid: tiles, directions, data ranks
 STRATEGIES = (
     Strategy("data", data, "gradients are not summed", LIBRARY + "data_parallel.GradientBucket.sum", nothing),
     Strategy(
@@ -559,8 +561,13 @@ def measure(comm: MPI.Intracomm, strategy: Strategy, *, mistaken: bool = False) 
         return comm.allreduce(strategy.difference(comm), MPI.MAX)
 
 
-def main(names: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Rank 0 prints the rows that run on this many ranks, below a header; if named, a sentence per run."""
+    parser = argparse.ArgumentParser(description="Compare ways to split a training with one process.")
+    parser.add_argument("names", nargs="*", help="rows of the table; none: all")
+    parser.add_argument("--omit", choices=SUMS, help="the mistake of a hybrid: this sum is left out")
+    given = parser.parse_args(arguments)
+    names = given.names
     comm = MPI.COMM_WORLD
     torch.set_num_threads(1)
     if comm.rank == 0 and not names:
@@ -568,6 +575,9 @@ def main(names: Sequence[str]) -> None:
     for strategy in (one for one in STRATEGIES if comm.size in one.ranks):
         if names and strategy.name not in names:
             continue
+        if given.omit:
+            without = f"{LIBRARY}hybrid.{given.omit}"
+            strategy = replace(strategy, mistake=f"without {given.omit}", replaces=without, wrong=nothing)
         right, wrong = measure(comm, strategy), measure(comm, strategy, mistaken=True)
         if comm.rank == 0 and names:
             equal, off = "equal to one process, up to rounding", "off by {:.1g}; weights are about 0.1"
