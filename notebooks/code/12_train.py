@@ -41,7 +41,8 @@ torch.set_num_threads(1)
 
 # %%
 config = json.loads((here / "ds_config.json").read_text())
-images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())
+data = np.load(here / "data" / "shapes.npz")
+images, labels = torch.from_numpy(data["images"]), torch.from_numpy(data["labels"])
 
 
 class Block(nn.Linear):

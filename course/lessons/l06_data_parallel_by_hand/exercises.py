@@ -290,7 +290,8 @@ SAME_SEED = Question(
         ),
         Option(
             "rank 3's weights stay different; no error",
-            reply="Its gradients fit its own weights, but all add them. Line 1 costs a few messages, once.",
+            reply="Its gradients fit its own weights, but all ranks add them. Line 1 costs one message per "
+            "tensor, once.",
             right=True,
         ),
     ),

@@ -24,7 +24,7 @@
 #
 # A training step uses 128 images of digits, the **global batch**. Do four ranks with 32 each learn what one rank learns from 128?
 #
-# In **data parallelism**, each rank has a copy of the network, its **replica**, and a part of the batch, its **shard**. The ranks
+# In **data parallelism**, each rank has a copy of the network, its **replica**, and part of the batch, its **shard**. The ranks
 # sum their gradients and take the same step:
 #
 # ```
@@ -77,7 +77,7 @@ def train(team, rate, cut=np.array_split):
         optimizer.step()
         losses.append(team.allreduce(loss.item()))  # 5 add their losses
     right = (model(new_images).argmax(1) == new_labels).double().mean()
-    if comm.rank == 0:  # in COMM_SELF, every rank is rank 0
+    if comm.rank == 0:  # team.rank is 0 everywhere in COMM_SELF
         print(f"ranks: {team.size}, first loss {losses[0]:.2f}, last {losses[-1]:.6f}, {right:.1%} right")
 
 
@@ -97,7 +97,7 @@ def train(team, rate, cut=np.array_split):
 # %%px --save 06_by_hand.py
 
 # %% [markdown]
-# For now, `share_of_loss` returns a shard's mean loss. Each rank trains alone on whole batches, then all four on shards.
+# For now, `share_of_loss` returns a shard's mean loss. Each rank trains alone on whole batches, then all together on shards.
 #
 # **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
 
@@ -114,7 +114,7 @@ train(comm, rate=0.1)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). The *first* loss is four times 2.33: line 5 adds four means. Line 4 adds four gradients, so each SGD step is four times too large.
+# (c). The *first* loss is four times 2.33: line 5 adds four means. Line 4 adds their gradients, so each SGD step is four times too large.
 #
 # </details>
 #
@@ -160,7 +160,7 @@ train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # positi
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All three do. Dividing each *mean* by 4 works only for equal shards: the last run would get 49.5 % right.
+# All three do. Dividing *means* by `team.size` needs equal shards: the last run would get 49.5 %.
 #
 # </details>
 
@@ -180,18 +180,18 @@ train(comm, rate=0.4, cut=(lambda batch, n: [batch] * n) if line == 2 else np.ar
 from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  # restored
 
 # %% [markdown]
-# Compare with 2.33, 0.400933 and 85.5 %. **Vote**, then try other seeds.
+# Compare with 2.33, 0.400933 and 85.5 %. **Vote**, then try seeds 15 and 16.
 #
-# <details><summary>Open when you have seen all three</summary>
+# <details><summary>Open after all three runs</summary>
 #
 # ```
 #           first loss     last       right
-# line 1       2.34      0.611890    79.5 %    the ranks' weights start and stay unequal
+# line 1       2.34      0.611890    79.5 %    weights start and stay unequal
 # line 2       9.32      1.131913    85.2 %    four whole batches: loss and step are four times too large
 # line 4       2.33      1.573289    76.8 %    each rank learns only from its shard, in steps four times too small
 # ```
 #
-# First, it was line 1. Without such numbers, check that the first loss is near ln 10 = 2.3 (ten classes), and ranks' weights are equal.
+# Without such numbers, check that the first loss is near ln 10 = 2.3 (ten classes), and ranks' weights stay equal.
 #
 # </details>
 
@@ -239,7 +239,7 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 #  0 ms     ░░░░░░░░░░░░░░░░
 # ```
 #
-# 1.8 s, plus computing: each step waits for the slowest rank, the **straggler**. It waits least.
+# 1.8 s (longest minus shortest wait): each step waits for its slowest rank, the **straggler**, which waits least.
 #
 # </details>
 
@@ -251,21 +251,20 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 # | lines 1, 4 | are done for you, line 4 during backward |
 # | line 3 | Gradients are *averaged* over n data-parallel ranks: call `(n * share).backward()` |
 # | lines 2, 5 | stay yours |
-# | section 4 | NCCL calls return before the sum exists: compare ranks' profiles |
+# | section 4 | NCCL calls return early: in profiles, stragglers' all-reduces are shortest |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Start with equal weights. Shard batches. Divide a shard's *summed* loss by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
-# - Exceptions: **batch norm** (lesson 07) and losses that mix samples. Clip gradients after the sum. Seed dropout differently on data-parallel ranks.
+# - Exceptions: **batch norm** (lesson 07) and losses that compare samples. Clip gradients after the sum. Seed dropout differently on data-parallel ranks.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Equal global batches and rate: one rank gets 254 of 297 right, eight ranks 245. Do you first (a) try five more seeds, or (b) compare the first
-# step's loss and gradients?
+# Four ranks print 2.33, 0.400933 and 85.5 %. Each takes its *mean* loss, and divides sums by 4. One line is missing. Which? What would show it?
 #
-# <details><summary>What to listen for</summary>(b), from equal weights, without dropout and batch norm: one cheap step. If only rounding differs, try (a).</details>
+# <details><summary>What to listen for</summary>The cut in line 2. Each rank computes all 128 images, so all numbers are right. Only the clock shows it: four GPUs take as long as one. Count images per rank.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -307,7 +306,7 @@ link = slow_messages(comm, 0.1)  # as comm, but 0.1 s per message
 requests = []
 comm.Barrier()
 began = MPI.Wtime()
-for gradient in np.ones((3, 10)):  # the last layer's first
+for gradient in np.ones((3, 10)):  # rows: the last layer's first
     time.sleep(0.1)  # backward through one layer
     requests.append(link.Iallreduce(MPI.IN_PLACE, gradient))
 for request in requests:
@@ -327,19 +326,19 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # ```
 #
 # About 400. While layer 2 computes, the gradient of layer 3 is on its way. This is **overlap**. Only the last message adds time:
-# no layer is left to compute. (Longer messages would queue.)
+# no layer is left to compute. (Messages over 100 ms would queue.)
 #
 # </details>
 #
-# In a real network, a gradient becomes complete somewhere inside `backward`. PyTorch then calls our function, a **hook**, which starts the all-reduce. `sum_when_ready` registers it for every parameter, and returns a function that waits for all sums.
+# In a real network, a gradient becomes complete somewhere inside `backward`. PyTorch then calls our function, a **hook**, which starts the all-reduce. `sum_when_ready` registers this hook for every parameter, and returns a function that waits for all sums.
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
 
 # %% [markdown]
-# Does overlap help a real network of six layers? Each has a weight and a bias: 12 messages per step.
+# Does overlap help a real network of six layers? Each layer has a weight and a bias: 12 messages per step.
 #
-# Our unit of time is forward plus backward. We set a fixed cost of 0.3 per message; all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides at most
+# Our unit of time is forward plus backward. Each message costs a fixed 0.3; all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides at most
 # backward's time (about 2/3), but the 12 fixed costs take 3.6. So libraries collect gradients in **buckets**, and send each as one message. The **fusion threshold** limits a bucket's bytes. `GradientBuckets` sends buckets
 # during backward.
 #
@@ -392,18 +391,18 @@ print(f"one unit: {1000 * cluster[0]['once']:.0f} ms")
 show(cluster[0]["rows"], x="messages", y="time of a step")
 
 # %% [markdown]
-# **Contest:** change one number in the cell above so that four messages beat one.
+# **Contest:** change one number in `link`'s cell, and draw again, so that four messages beat one.
 #
 # <details><summary>Open after your runs</summary>
 #
-# With 0.3 per message, a single one should be fastest: 1 + 0.3 + 0.5 = 1.8 plus overhead, although it waits for backward. With 12, the first starts soon after forward, and the link never rests: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
+# With 0.3 per message, a single one should be fastest: 1 + 0.3 + 0.5 = 1.8, although it waits for backward. With 12, the first starts soon after forward, and the link never rests: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
 # With four, the first bucket is complete halfway through backward: 1/3 + 1/3 + 4 · 0.3 + 0.5 = 2.4.
 #
-# With a fixed cost below 0.1 units (`seconds=0.02 * once`; usual on GPUs if each computes long per step), these four buckets beat one: overlap hides more. More ranks need larger buckets: a ring's fixed cost grows with n (a tree's, with log n). From its second step on, PyTorch's DDP (lesson 07) by default closes its
+# With a fixed cost below 0.1 units (`seconds=0.02 * once`; usual on GPUs with long steps), these four buckets beat one: overlap hides more. More ranks need larger buckets: a ring's fixed cost grows with n (a tree's, with log n). From its second step on, PyTorch's DDP (lesson 07) by default closes its
 # first bucket at 1 MiB and the others at 25 MiB. The library **Horovod** made fusion popular.
 #
 # Our delay is a sleep. On a real link, overlap may hide less: many MPI libraries make **progress** (move bytes) only inside MPI calls, and backward makes few.
-# NCCL makes progress by itself, but its kernels take part of the GPU from backward.
+# NCCL makes progress by itself, but its kernels slow backward: both share the GPU.
 #
 # </details>
 #
@@ -521,7 +520,7 @@ train_late(18, rate=0.4)
 # and rate 0.8 reach 84 % (we ran it).
 #
 # Stale gradients need a smaller rate, and the order of arrival makes every run different. With fast links and enough computing per step, overlap hides most of an all-reduce. So large models are almost always pre-trained synchronously, and slow machines are replaced. Parameter servers
-# remain in recommender systems whose embedding tables exceed one machine.
+# remain in some recommender systems whose embedding tables exceed one machine.
 #
 # </details>
 

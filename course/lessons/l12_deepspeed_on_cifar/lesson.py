@@ -86,12 +86,13 @@ rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)
 
 # %% [markdown] tags=["subslide"]
-# Our images are drawn shapes of CIFAR-10's size, pixels 0 to 15. The network has 33 million parameters:
+# Images are drawn shapes of CIFAR-10's size, pixels 0 to 15. The network has 33 million parameters:
 
 # %%
 # %%px --save 12_train.py
 config = json.loads((here / "ds_config.json").read_text())
-images, labels = map(torch.from_numpy, np.load(here / "data" / "shapes.npz").values())
+data = np.load(here / "data" / "shapes.npz")
+images, labels = torch.from_numpy(data["images"]), torch.from_numpy(data["labels"])
 
 
 class Block(nn.Linear):
@@ -106,7 +107,6 @@ def network(width):
 
 # %% [markdown]
 # Each update uses 48 images, the **global batch**. Each rank computes an equal share, in one or several **micro-batches**.
-# (In DeepSpeed's keys, `gpu` means rank.)
 
 # %% tags=["exercise: 12.1"]
 
@@ -220,7 +220,7 @@ print("2 ranks, stage 1 trains:", trains(600))
 # ```
 
 # %%
-print(trains(600, stage=1, reduce_bucket_size=500_000_000), trains(600, stage=3), trains(420, 4, stage=2))
+print("abc:", trains(600, stage=1, reduce_bucket_size=5e8), trains(600, stage=3), trains(420, 4, stage=2))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -242,21 +242,20 @@ print(trains(600, stage=1, reduce_bucket_size=500_000_000), trains(600, stage=3)
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `stage3_prefetch_bucket_size=0`. By default, DeepSpeed gathers nearly all weights ahead into one buffer,
-# and copies them out. The peak:
+# `stage3_prefetch_bucket_size=0`. By default, DeepSpeed gathers nearly all our weights ahead. We recorded the peak:
 #
 # ```
-# kept 10  +  full weights 4  +  their buffer 3.4  +  other buffers 2.7  =  20.1 (recorded peaks; stage 1: 18.0, stage 2: 17.5)
+# kept 10  +  full weights 4  +  a buffer to gather them 3.4  +  other buffers 2.7  =  20.1 bytes per parameter
 # ```
 #
-# At 0, each layer waits for its weights. Keep the default for large models: in 16 bits, it takes 0.1 GB.
+# At 0, each layer waits for its weights. Large models keep the default: in 16 bits, 0.1 GB.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
-# ## 3 · What is sent?
+# ## 3 · The race
 #
-# A higher stage keeps less. Does it send more? ZeRO's paper counts, with one micro-batch per update:
+# A higher stage keeps less. Is it slower? ZeRO's paper counts what a rank sends per update, with one micro-batch:
 #
 # ```
 # stage                    0    1    2    3
@@ -265,71 +264,74 @@ print(trains(600, stage=1, reduce_bucket_size=500_000_000), trains(600, stage=3)
 # on a ring, an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
 #
-# We train a smaller network, with room for 3 of each rank's 12 images: four micro-batches per update. ZeRO's keys have their defaults.
+# We race a smaller network on a link of 50 MB/s (imitated). A rank has room for 3 of its 12 images: four micro-batches per update. Keys have their defaults.
 
 # %%
-predict("How many numbers per parameter and update does stage 2 send?", None)
+predict("Which stage is slowest?", None)
 
 # %%
 # %%px --timeout 300
+from time import perf_counter
+
 from course_lib.effects import slow_collectives
 
 
 def third_step(stage, room=3, **keys):
-    """Print and return the numbers per parameter that a rank sends (without the few for clipping)."""
+    """Print the numbers per parameter that a rank sends (clipping sends few); time them."""
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns the layers' order
-    with slow_collectives(mb_per_s=1e6) as sent:  # counts as on a ring; no delay
+    start = perf_counter()
+    with slow_collectives(mb_per_s=50) as sent:  # as on a ring, nothing overlaps
         _, loss = next(steps)
+    took = perf_counter() - start
     numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # 4.73 million parameters
     if rank == 0:
         print(f"stage {stage}, loss {loss:.3f}: {sum(numbers.values())} = {numbers} {keys or ''}")
-    return sum(numbers.values())
+    return {"labels": {"stage": f"{stage}, room {room}"}, "value": took, "unit": "s", "kind": "measured"}
 
 
-totals = [third_step(stage) for stage in range(4)]
+rows = [third_step(stage) for stage in range(4)]
 
-# %%
-outcome("How many numbers per parameter and update does stage 2 send?", cluster["totals"][0][2])
+# %% tags=["nbval-ignore-output"]
+outcome("Which stage is slowest?", max(range(4), key=lambda stage: cluster[0]["rows"][stage]["value"]))
+show(cluster[0]["rows"], x="stage", y="time of the third update")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank adds up its micro-batches' gradients, and sends once. In stages 2 and 3, it keeps only its shard of them, so it sends in each micro-batch:
+# Stage 2. In stages 0 and 1, a rank adds up its micro-batches' gradients, and sends once. In 2 and 3, it keeps only its shard, so it sends in each micro-batch:
 #
 # ```
 #            gradients   weights
 # stage 0        2                  =   2    all-reduce, once per update
 # stage 1        2     +     1      =   3    the same, then gather the new weights
 # stage 2      4 · 2   +     1      =   9    all-reduce in each micro-batch (More has a key that sends 4 · 1)
-# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather in each micro-batch
+# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather in each micro-batch (so few weights: kept until backward)
 # ```
-#
-# Lesson 11's stage 3 gathered weights twice. DeepSpeed keeps so few until backward (`stage3_max_reuse_distance`).
 #
 # </details>
 #
-# **Contest:** change one number so that stage 3 sends less than stage 1.
+# **Contest:** change one number so that stage 3 beats stage 1.
 
 # %%
 # %%px --timeout 200
-fewer = third_step(3, room=6)
+rows.append(third_step(3, room=6))  # then draw again
 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `room=12`: one micro-batch holds all 12 images, so stage 3 sends 1 + 1.
+# `room=12`: one micro-batch holds all 12 images, so stage 3 sends 1 + 1. Saved memory can buy speed.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# 64 GPUs of 80 GB train 7 billion parameters, with four micro-batches per update. **Vote:** does stage 3 still send less than stage 2?
+# 64 GPUs of 80 GB train 7 billion parameters, with four micro-batches per update. **Vote:** which stage do you try first?
 #
 # <details><summary>Open after your vote</summary>
 #
-# No. For most layers, forward and backward are a billion weights apart. So DeepSpeed frees their weights, and gathers them twice: almost 4 · 1 + 4 · 2 = 12.
+# Stage 1, if activations, CUDA and NCCL fit into 50 GB:
 #
 # ```
 #            GB per GPU, with 16-bit weights          numbers sent per parameter and update
@@ -340,12 +342,11 @@ fewer = third_step(3, room=6)
 # stage 2         16                                        3                    9
 # stage 3          1.8                                      3                   12
 #
+# 12 = 4 · 1 + 4 · 2: a billion weights lie between most layers' forward and backward, so DeepSpeed gathers twice
 # on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
 # sent: on a ring, one rank per GPU; by default, only stage 3 sends while computing (stages 1, 2: set overlap_comm)
 # stage 3 on 2,048: with zero_hpz_partition_size=8, each node keeps a copy (1.8 GB more per GPU); backward gathers inside the node
 # ```
-#
-# With four micro-batches, take stage 1 if activations, CUDA and NCCL fit into 50 GB.
 #
 # </details>
 
@@ -353,7 +354,7 @@ fewer = third_step(3, room=6)
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
-# - With AdamW and equal micro-batches (for text: in tokens), every stage trains as one process does, except for rounding, batch norm and dropout.
+# - With equal micro-batches (for text: in tokens), every stage trains as one process does, but for rounding, batch norm and dropout.
 # - Take stage 0 or 1 if it has room for micro-batches that keep a GPU busy. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
 
 # %% [markdown] tags=["slide"]
@@ -361,7 +362,7 @@ fewer = third_step(3, room=6)
 #
 # With longer texts, stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(c), if smaller ones keep the GPU busy: no stage shards activations, and stage 0 sends once per update. Otherwise recompute activations, or take (a), which never sends more than (b).</details>
+# <details><summary>What to listen for</summary>(c), if smaller ones keep the GPU busy: no stage shards activations, and stage 0 sends once per update. Otherwise recompute activations, or take (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

@@ -1,35 +1,30 @@
-"""The picture of lesson 17: which rank does what when, replayed from the images' directions."""
+"""The picture of lesson 17: which rank does what when, as the lesson's `replay` says."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from course.lessons.shared.figures.schedules import schedule_grids
 from course_lib.theory.schedules import Action, TimedAction
 from mpi_classroom.figures import Picture
 
+STAGES = 4
+Pass = tuple[int, float, float]  # rank, start, end
 
-def draw_directions(arrows: Mapping[str, str]) -> Picture:
-    """A panel per string of arrows, one arrow per image: "→" starts on rank 0 of four, "←" on rank 3.
 
-    Images of replica 1 (←) have its colours, and a prime in the picture's words.
+def draw_directions(replays: Mapping[str, Sequence[Pass]]) -> Picture:
+    """A panel per replay: its passes image by image, four forwards, then four backwards.
+
+    Images of replica 1, which begin on rank 3, have its colours, and a prime in the picture's words.
     """
-    picture = schedule_grids({name: replay(way) for name, way in arrows.items()})
+    picture = schedule_grids({name: in_time(passes) for name, passes in replays.items()})
     return Picture(picture.figure, f"{picture.alt} A prime marks replica 1, which starts on rank 3.")
 
 
-def replay(arrows: str) -> list[TimedAction]:
-    """All passes on four ranks. Each rank takes the images in order; a forward takes 1 slot, a backward 2.
-
-    A pass starts when its input has arrived and its rank has finished the image before; messages are free.
-    """
-    passes: list[TimedAction] = []
-    free = [0] * 4  # when each rank has finished what it began
-    for image, arrow in enumerate(arrows):
-        way, arrived = (range(4) if arrow == "→" else range(3, -1, -1)), 0
-        replica = "→←".index(arrow)
-        forward = [(Action("F", stage, image, replica), rank, 1) for stage, rank in enumerate(way)]
-        backward = [(Action("B", 3 - stage, image, replica), rank, 2) for stage, rank in enumerate(way[::-1])]
-        for action, rank, slots in forward + backward:
-            start = max(arrived, free[rank])
-            arrived = free[rank] = start + slots
-            passes.append(TimedAction(rank, action, start, arrived))
-    return passes
+def in_time(passes: Sequence[Pass]) -> list[TimedAction]:
+    """Each pass with its image, stage and replica."""
+    found = []
+    for number, (rank, start, end) in enumerate(passes):
+        image, place = divmod(number, 2 * STAGES)
+        replica = int(passes[2 * STAGES * image][0] != 0)
+        kind, stage = ("F", place) if place < STAGES else ("B", 2 * STAGES - 1 - place)
+        found.append(TimedAction(rank, Action(kind, stage, image, replica), start, end))
+    return found
