@@ -25,6 +25,8 @@ def in_time(passes: Sequence[Pass]) -> list[TimedAction]:
     for number, (rank, start, end) in enumerate(passes):
         image, place = divmod(number, 2 * STAGES)
         replica = int(passes[2 * STAGES * image][0] != 0)
-        kind, stage = ("F", place) if place < STAGES else ("B", 2 * STAGES - 1 - place)
-        found.append(TimedAction(rank, Action(kind, stage, image, replica), start, end))
+        forward = place < STAGES
+        stage = place if forward else 2 * STAGES - 1 - place
+        action = Action("F" if forward else "B", stage, image, replica)
+        found.append(TimedAction(rank, action, start, end))
     return found
