@@ -339,9 +339,6 @@ def study(
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Rewrite the report; measure nothing.")
     ] = False,
-    zero: Annotated[
-        bool, typer.Option("--zero", help="Measure the stages of ZeRO: bytes and seconds.")
-    ] = False,
     hosts: Annotated[
         str, typer.Option(metavar="HOSTS", help="Run the ranks on these hosts: n1,n2:2, or a hostfile.")
     ] = "",
@@ -367,20 +364,11 @@ def study(
         from course.tools.study.hosts import connect_hosts
         from course.tools.study.job import StudyError
 
-        kind = "study" + "-zero" * zero + "-hosts" * bool(hosts) + "-quick" * quick
+        kind = "study" + "-hosts" * bool(hosts) + "-quick" * quick
         folder = Path(results) if results else paths.BUILD / kind
-        if zero and (models or only or seeds or hosts):
-            raise StudyError(
-                "--zero does not take --models, --only, --seeds or --hosts; "
-                "it takes --ranks, --quick, --results"
-            )
         if (agent or link) and not hosts:
             raise StudyError("--agent and --link belong to --hosts; say on which hosts the ranks run")
-        if zero and report_only:
-            command.report_zero(folder)
-        elif zero:
-            command.measure_zero(folder, quick=quick, ranks=command.lists("", "", ranks)[2])
-        elif report_only:
+        if report_only:
             command.report(folder)
         else:
             names, parts, counts = command.lists(models, only, ranks)

@@ -40,22 +40,3 @@ class StateBytes:
 ADAM_MIXED = StateBytes(weights=2, gradients=2, optimizer=4 + 4 + 4)  # 32-bit master copy, two moments
 ADAM_FP32 = StateBytes(weights=4, gradients=4, optimizer=4 + 4)  # two moments
 SHARDED_FROM = StateBytes(weights=3, gradients=2, optimizer=1)  # the first stage that shards each of them
-
-
-# ------------------------------------------------------------------ ZeRO: what a rank holds between two steps
-
-
-def bytes_per_parameter(stage: int, ranks: int, each: StateBytes = ADAM_MIXED) -> float:
-    """The paper's formula: bytes that one of `ranks` ranks holds for each parameter of the model."""
-    _check(stage, ranks)
-    pairs = (
-        (each.weights, SHARDED_FROM.weights),
-        (each.gradients, SHARDED_FROM.gradients),
-        (each.optimizer, SHARDED_FROM.optimizer),
-    )
-    return sum(nbytes / ranks if stage >= first else nbytes for nbytes, first in pairs)
-
-
-def _check(stage: int, ranks: int) -> None:
-    if stage not in STAGES or ranks < 1:
-        raise ValueError(f"there is no stage {stage} on {ranks} ranks; stages are 0 to 3, ranks at least 1")

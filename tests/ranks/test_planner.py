@@ -5,13 +5,13 @@ from typing import Any, cast
 import pytest
 from mpi4py import MPI
 
-from course.lessons.l11_zero_from_scratch.runs import Receiving
 from course.lessons.l16_choose_your_strategy.planned import grid_of, peak_nbytes, prepare
 from course.lessons.l16_choose_your_strategy.planner.memory import memory_of
 from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
 from course.lessons.l16_choose_your_strategy.planner.plan import Plan, why_not
 from course.lessons.l16_choose_your_strategy.planner.seconds import sent_by
 from course_lib.comm.counting import counted
+from tests.zero_counts import Receiving
 
 TEXT = TransformerShape(blocks=4, width=48, length=24, vocabulary=48, heads=12)  # 12 is a multiple of 1 to 4
 BATCH, HEADER_NBYTES = 12, 300

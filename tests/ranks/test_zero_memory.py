@@ -10,21 +10,14 @@ from mpi4py import MPI
 from torch import nn
 from torch.optim import SGD, AdamW
 
-from course.lessons.l11_zero_from_scratch.runs import (
-    Receiving,
-    gathered_bytes,
-    held_state,
-    look_into_step,
-    start,
-    tensors_of,
-    text_batches,
-)
 from course_lib.fast.zero import Zero3
+from course_lib.parallel.zero_stages import start
 from course_lib.theory.memory import ADAM_FP32, STAGES, StateBytes
 from course_lib.training.kept import kept_bytes
 from course_lib.training.memory_use import LiveBytes
 from course_lib.training.transformer import build_transformer
 from tests.ranks.test_zero import BUCKET, WIDTH, Net
+from tests.zero_counts import Receiving, gathered_bytes, held_state, tensors_of
 
 BLOCKS = [332, 332, 332]  # numbers: 11·13 + 13, 13·11 + 11, 11 + 11
 TIED, FROZEN = 5 * WIDTH, WIDTH * WIDTH + WIDTH
@@ -170,18 +163,3 @@ def test_stage_0_clips_by_the_norm_that_the_others_take(comm: MPI.Intracomm) -> 
         norms.append(zero.step())
     assert norms == pytest.approx([norms[1]] * 4, rel=1e-12)
     assert norms[0] is not None and norms[0] > 0.5
-
-
-def test_ranks_together_read_the_same_text(comm: MPI.Intracomm) -> None:
-    alone = list(text_batches(MPI.COMM_SELF, 2, sequences=12, length=8))
-    for mine, full in zip(text_batches(comm, 2, sequences=12, length=8), alone, strict=True):
-        assert torch.equal(torch.cat(comm.allgather(mine)), full)
-
-
-def test_activations_come_on_top_of_what_is_held(comm: MPI.Intracomm) -> None:
-    model = build_transformer(length=8, width=48, layers=4, seed=0)
-    (tokens,) = text_batches(comm, 1, sequences=12, length=8)
-    looks = [look_into_step(comm, model, tokens, stage) for stage in (0, 3)]
-    assert looks[0].activations == looks[1].activations
-    assert all(look.peak > look.held + 0.5 * look.activations for look in looks)
-    assert comm.size == 1 or looks[1].peak / looks[0].peak > looks[1].held / looks[0].held

@@ -19,13 +19,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from course.paths import ROOT
 from course_lib.data.storage import replace_file
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 COMMITTED = ROOT / "benchmarks" / "results" / "study"
 MEASUREMENTS, MACHINE, REPORT = "measurements.csv", "machine.json", "report.html"
@@ -115,6 +112,9 @@ class EpochRow(Case):
         return replace(self, **dict.fromkeys(names, math.nan))  # type: ignore[arg-type]
 
 
+COLUMNS = tuple(each.name for each in fields(EpochRow))
+
+
 @dataclass(frozen=True, slots=True)
 class Study:
     """What is in a folder of results."""
@@ -132,44 +132,27 @@ class ResultsError(RuntimeError):
     """Results that cannot be read, or that are not those one asked for: one sentence."""
 
 
-Line = TypeVar("Line", bound="DataclassInstance")  # one of which is a line of a file
-
-
 def load(folder: Path = COMMITTED) -> Study:
     """The results in `folder`; ResultsError when there are none or they are damaged."""
-    return Study(read_rows(folder, MEASUREMENTS, EpochRow), read_about(folder))
-
-
-def read_rows(folder: Path, name: str, kind: type[Line]) -> tuple[Line, ...]:
-    """The lines of a CSV, each a dataclass of this `kind`; ResultsError as `load`."""
-    columns = tuple(each.name for each in fields(kind))
+    name = MEASUREMENTS
     try:
         with open(folder / name, newline="", encoding="utf-8") as file:
             table = csv.reader(file)
-            if tuple(next(table, ())) != columns:
+            if tuple(next(table, ())) != COLUMNS:
                 raise ValueError("its columns are others")
-            return tuple(_row(line, kind) for line in table)
+            rows = tuple(map(_row, table))
+        name = MACHINE
+        return Study(rows, dict(json.loads((folder / name).read_text(encoding="utf-8"))))
     except FileNotFoundError as error:
         raise ResultsError(f"{folder} holds no results of a study: {error.filename} is missing") from None
     except ValueError as error:
         raise ResultsError(f"{folder / name} cannot be read ({error}); move it away") from None
 
 
-def read_about(folder: Path) -> dict[str, Any]:
-    """Where and how the results in `folder` were measured; ResultsError as `load`."""
-    try:
-        return dict(json.loads((folder / MACHINE).read_text(encoding="utf-8")))
-    except FileNotFoundError as error:
-        raise ResultsError(f"{folder} holds no results of a study: {error.filename} is missing") from None
-    except ValueError as error:
-        raise ResultsError(f"{folder / MACHINE} cannot be read ({error}); move it away") from None
-
-
-def _row(line: Sequence[str], kind: type[Line]) -> Line:
-    columns = fields(kind)
-    if len(line) != len(columns):
-        raise ValueError(f"a line has {len(line)} entries instead of {len(columns)}")
-    return kind(*(_value(text, each.type) for text, each in zip(line, columns, strict=True)))
+def _row(line: Sequence[str]) -> EpochRow:
+    if len(line) != len(COLUMNS):
+        raise ValueError(f"a line has {len(line)} entries instead of {len(COLUMNS)}")
+    return EpochRow(*(_value(text, each.type) for text, each in zip(line, fields(EpochRow), strict=True)))
 
 
 def _value(text: str, kind: Any) -> Any:
@@ -181,13 +164,13 @@ def _value(text: str, kind: Any) -> Any:
     return kind(text)
 
 
-def as_csv(rows: Iterable[Any], kind: type = EpochRow) -> str:
-    """The rows, of a `kind`, as the text of a CSV; seconds in microseconds' precision."""
-    text, columns = io.StringIO(), [each.name for each in fields(kind)]
+def as_csv(rows: Iterable[EpochRow]) -> str:
+    """The rows as the text of a CSV; seconds in microseconds' precision."""
+    text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(columns)
+    table.writerow(COLUMNS)
     for row in rows:
-        table.writerow([_entry(getattr(row, name)) for name in columns])
+        table.writerow([_entry(getattr(row, name)) for name in COLUMNS])
     return text.getvalue()
 
 
@@ -195,15 +178,8 @@ def _entry(value: Any) -> Any:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def save(
-    folder: Path,
-    rows: Iterable[Any],
-    about: dict[str, Any],
-    *,
-    name: str = MEASUREMENTS,
-    kind: type = EpochRow,
-) -> None:
+def save(folder: Path, rows: Iterable[EpochRow], about: dict[str, Any]) -> None:
     """Replace the results in `folder`; OSError leaves those that were there."""
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / MACHINE, json.dumps(about, indent=2, ensure_ascii=False) + "\n")
-    replace_file(folder / name, as_csv(rows, kind))
+    replace_file(folder / MEASUREMENTS, as_csv(rows))

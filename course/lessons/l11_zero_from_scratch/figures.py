@@ -5,11 +5,16 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from course.lessons.shared.figures.zero import PARTS, WORDS
 from course_lib.theory.memory import SHARDED_FROM, STAGES
 from mpi_classroom.figures import FONT_SIZE, INK, Look, Picture, new_panels
 
-LOOKS: dict[str, Look] = {**PARTS, "activations": {"color": "#CC79A7", "hatch": "\\\\"}}
+LOOKS: dict[str, Look] = {
+    "weights": {"color": "#0072B2", "hatch": ""},
+    "gradients": {"color": "#E69F00", "hatch": "///"},
+    "optimizer": {"color": "#009E73", "hatch": "..."},
+    "activations": {"color": "#CC79A7", "hatch": "\\\\"},
+}
+WORDS = {"optimizer": "optimizer state"}
 NUMBERS = {"weights": 1.0, "gradients": 1.0, "optimizer": 2.0}  # per parameter, with Adam
 GAP = 0.15
 

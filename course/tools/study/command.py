@@ -18,9 +18,6 @@ from course.tools.study.machine import about_this_study
 from course.tools.study.plan import DRAW, DRAWN, FULL, LOAD, QUICK, Choice, plan
 from course.tools.study.report import Sheet, accuracy_table, page, timing_table
 from course.tools.study.run import run_study, store_report
-from course.tools.study.zero import run_zero
-from course.tools.study.zero_report import zero_page, zero_table
-from course.tools.study.zero_results import RANDOM, load_zero, zero_cases
 from course_lib.data.mnist import load_mnist
 from course_lib.data.storage import DataError
 from mpi_classroom.launch import available_cores
@@ -88,30 +85,6 @@ def report(folder: Path, study: Study | None = None) -> None:
         raise StudyError(str(error)) from None
     store_report(folder / REPORT, page(study))
     show(study)
-    print(f"\nThe report is {folder / REPORT}")
-
-
-def measure_zero(folder: Path, *, quick: bool, ranks: Sequence[int] = ()) -> None:
-    """Run the cases of ZeRO that are not in `folder` yet, write the report, and show it; StudyError."""
-    try:
-        cases = zero_cases(quick=quick, cores=available_cores(), ranks=ranks)
-    except ValueError as error:
-        raise StudyError(str(error)) from None
-    for rows in run_zero(cases, folder, about_this_study(RANDOM)):
-        held = max(row.held.total for row in rows)
-        took = f"{held / 1e6:.3g} MB held, {rows[0].step_seconds:.3g} s per step"
-        print(f"{rows[0].case.name}: {took}", flush=True)
-    report_zero(folder)
-
-
-def report_zero(folder: Path) -> None:
-    """Write the report of the ZeRO study in `folder`, and show its table; StudyError."""
-    try:
-        rows, about = load_zero(folder)
-    except ResultsError as error:
-        raise StudyError(str(error)) from None
-    store_report(folder / REPORT, zero_page(rows, about))
-    show_table(zero_table(rows), "ZeRO")
     print(f"\nThe report is {folder / REPORT}")
 
 

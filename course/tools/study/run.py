@@ -22,12 +22,9 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     PARTS,
     Case,
     EpochRow,
-    Line,
     ResultsError,
     Study,
     load,
-    read_about,
-    read_rows,
     save,
 )
 from course.tools.study.job import Data, StudyError, run_job
@@ -85,7 +82,7 @@ def run_study(
     """
     with one_rank_in(folder):
         timed = any(case.part != ACCURACY for case in cases)
-        kept, before = earlier_rows(folder, MEASUREMENTS, EpochRow, about, timed=timed)
+        kept, before = earlier_rows(folder, about, timed=timed)
         elsewhere, about = difference(before, about) != "", joined(before, about)
         # A folder that cannot be written to says so before anything is measured.
         store(folder, sorted(kept, key=order), about)
@@ -142,29 +139,27 @@ def what_is_kept(cases: int) -> str:
 
 
 def earlier_rows(
-    folder: Path, name: str, kind: type[Line], about: dict[str, Any], *, timed: bool = True
-) -> tuple[list[Line], dict[str, Any]]:
-    """The rows in the file `name` and what describes them: `about`, when there are none.
+    folder: Path, about: dict[str, Any], *, timed: bool
+) -> tuple[list[EpochRow], dict[str, Any]]:
+    """The rows in `folder` and what describes them: `about`, when there are none.
 
     StudyError when they are damaged, or of another machine and something is timed.
     """
-    if not (folder / name).exists():
+    if not (folder / MEASUREMENTS).exists():
         return [], about
     try:
-        rows, before = read_rows(folder, name, kind), read_about(folder)
+        study = load(folder)
     except ResultsError as error:
         raise StudyError(str(error)) from None
-    if rows and (other := difference(before, about, timed=timed)):
+    if study.rows and (other := difference(study.about, about, timed=timed)):
         raise StudyError(f"{folder} holds other results ({other}); choose another folder with --results")
-    return list(rows), before if rows else about
+    return list(study.rows), study.about if study.rows else about
 
 
-def store(
-    folder: Path, rows: Sequence[Any], about: dict[str, Any], name: str = MEASUREMENTS, kind: type = EpochRow
-) -> None:
+def store(folder: Path, rows: Sequence[EpochRow], about: dict[str, Any]) -> None:
     """Replace the results; StudyError when the disk is full or the folder is closed."""
-    with writing(folder / name):
-        save(folder, rows, about, name=name, kind=kind)
+    with writing(folder / MEASUREMENTS):
+        save(folder, rows, about)
 
 
 def store_report(path: Path, page: str) -> None:

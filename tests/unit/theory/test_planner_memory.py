@@ -10,10 +10,11 @@ from course.lessons.l16_choose_your_strategy.planned import peak_nbytes, prepare
 from course.lessons.l16_choose_your_strategy.planner.memory import memory_of, stages_of, state_of
 from course.lessons.l16_choose_your_strategy.planner.models import Part, TransformerShape, parameter_count
 from course.lessons.l16_choose_your_strategy.planner.plan import AXES, Plan
-from course_lib.theory.memory import ADAM_FP32, ADAM_MIXED, STAGES, bytes_per_parameter
+from course_lib.theory.memory import ADAM_FP32, ADAM_MIXED, STAGES
 from course_lib.training.kept import kept_bytes
 from course_lib.training.models import parameter_count as numbers_of
 from course_lib.training.transformer import build_transformer
+from tests.formulas import held_state
 
 SMALL = TransformerShape(blocks=2, width=64, length=64, vocabulary=256, heads=4)
 WIDE = TransformerShape(blocks=4, width=128, length=32, vocabulary=64, heads=4)
@@ -100,8 +101,9 @@ def is_replicated(name: str) -> bool:
 def test_the_state_is_that_of_the_zero_paper(stage: int, *, mixed: bool) -> None:
     layers = SMALL.layers(Part(1))
     state = state_of(layers, Plan(data=4, zero=stage, mixed=mixed))
-    each = bytes_per_parameter(stage, 4, ADAM_MIXED if mixed else ADAM_FP32)
-    assert sum(part.value for part in state.values()) == each * parameter_count(layers).value
+    each = ADAM_MIXED if mixed else ADAM_FP32
+    held = held_state([int(parameter_count(layers).value)], stage, 4, 0, each)
+    assert sum(part.value for part in state.values()) == held.total
 
 
 def test_offloading_takes_the_moments_out_of_memory() -> None:
