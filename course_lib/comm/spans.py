@@ -99,13 +99,8 @@ def by_rank(spans: Iterable[Span]) -> dict[int, list[Span]]:
     return lanes
 
 
-def innermost(spans: Iterable[Span]) -> list[Span]:
-    """The spans cut so that no two of a rank overlap: each moment belongs to the innermost one."""
-    return list(chain.from_iterable(_cut(lane) for lane in by_rank(spans).values()))
-
-
-def _cut(lane: Sequence[Span]) -> Iterator[Span]:
-    """The pieces of one rank's spans, in time order."""
+def cut(lane: Sequence[Span]) -> Iterator[Span]:
+    """The pieces of one rank's spans, in time order, none over another: a moment is the innermost one's."""
     around: list[Span] = []
     now = lane[0].start
     for span, moment in chain(((span, span.start) for span in lane), [(lane[0], math.inf)]):
@@ -126,12 +121,6 @@ def totals(spans: Iterable[Span]) -> dict[int, dict[str, float]]:
     seconds: dict[int, dict[str, float]] = {}
     for rank, lane in by_rank(spans).items():
         mine = seconds[rank] = dict.fromkeys(KINDS, 0.0)
-        for piece in _cut(lane):
+        for piece in cut(lane):
             mine[piece.kind] += piece.seconds
     return seconds
-
-
-def duration(spans: Iterable[Span]) -> float:
-    """Seconds from the start of the first span to the end of the last."""
-    starts, ends = zip(*((span.start, span.end) for span in spans), strict=True)
-    return max(ends) - min(starts)

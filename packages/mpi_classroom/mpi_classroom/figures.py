@@ -244,9 +244,3 @@ def say_bytes(nbytes: float) -> str:
 def three_digits(value: float) -> str:
     """A number in three digits, never in powers of ten between 0.001 and a million."""
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
-
-
-def say_ranks(ranks: int, cores: int) -> str:
-    """How many ranks on how many cores, and whether they have to share them."""
-    where = f"{cores} core{'s' * (cores != 1)}"
-    return f"{ranks} rank{'s' * (ranks != 1)} {'sharing' if ranks > cores else 'on'} {where}"

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from course_lib.comm.spans import Span, duration, innermost, split_collectives, totals
+from course_lib.comm.spans import Span, by_rank, cut, split_collectives, totals
 
 KIND = {"c": "compute", "t": "transfer", "w": "wait", "A": "collective", "B": "collective"}
 
@@ -23,11 +23,12 @@ def spans_of(*lanes: str) -> list[Span]:
 
 def drawn(spans: list[Span]) -> list[str]:
     """The reverse: a line per rank with the kind of its innermost span, in every second."""
-    end = int(duration(spans))
-    lanes = {span.rank: ["."] * end for span in spans}
-    for piece in innermost(spans):
-        for second in range(int(piece.start), int(piece.end)):
-            lanes[piece.rank][second] = piece.kind[0]
+    end = int(max(span.end for span in spans))
+    lanes = {rank: ["."] * end for rank in by_rank(spans)}
+    for rank, lane in by_rank(spans).items():
+        for piece in cut(lane):
+            for second in range(int(piece.start), int(piece.end)):
+                lanes[rank][second] = piece.kind[0]
     return ["".join(lane) for lane in lanes.values()]
 
 
@@ -60,7 +61,7 @@ def test_the_collectives_inside_a_collective_tell_who_waited() -> None:
 
 def test_a_moment_belongs_to_the_innermost_span() -> None:
     step, forward, sum_ = Span(0, "step", "compute", 0, 8), Span(0, "f", "wait", 1, 3), spans_of(".....tt.")
-    pieces = innermost([step, forward, *sum_])
+    pieces = cut([step, forward, *sum_])
     assert drawn([step, forward, *sum_]) == ["cwwccttc"]
     assert all(one.end <= two.start for one, two in pairwise(pieces))
 
