@@ -53,7 +53,6 @@ LONGEST = (
     "test_dashboard.py",
     "test_catch_up.py",
     "test_command.py",
-    "test_memory_limit.py",
     "test_slurm_in_a_lab.py",
     "test_network_slurm.py",
     "test_remote_in_a_lab.py",

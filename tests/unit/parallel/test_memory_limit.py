@@ -1,27 +1,12 @@
-"""A model that one limited process cannot hold, and two can; the limit is theirs alone."""
+"""Whether a job runs within a limit of memory, and what is another mistake."""
 
-import re
 from pathlib import Path
 
 import pytest
 
-from course.lessons.shared.memory_limit import STATUS, fits, layer_bytes
-from course_lib.effects import runs_within
+from course_lib.effects import STATUS, runs_within
 
 pytestmark = pytest.mark.skipif(not STATUS.exists(), reason="memory can be limited on Linux only")
-
-
-@pytest.mark.slow
-def test_one_rank_fails_in_clear_words_and_two_ranks_train() -> None:
-    alone, together = fits(1, 192), fits(2, 192)
-    assert not alone.trained and together.trained
-    assert (found := re.fullmatch(r"rank 0 has no memory left after (\d+) of its 16 layers", alone.story))
-    assert int(found[1]) * layer_bytes() < 192 * 2**20 < 16 * layer_bytes()
-
-
-def test_ranks_without_a_layer_are_refused() -> None:
-    with pytest.raises(ValueError, match="16 layers on 17 ranks"):
-        fits(17, 192)
 
 
 def test_a_job_runs_within_a_limit_or_not_and_another_mistake_is_an_error(tmp_path: Path) -> None:
