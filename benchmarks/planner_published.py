@@ -12,7 +12,7 @@ from typing import Any
 from course.lessons.l16_choose_your_strategy.planner.machine import Machine, machine_on_paper
 from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
 from course.lessons.l16_choose_your_strategy.planner.plan import Plan
-from course.lessons.l16_choose_your_strategy.planner.ranking import estimate
+from course.lessons.l16_choose_your_strategy.planner.seconds import seconds_of
 from course.paths import ROOT
 from course_lib.theory.hockney import Hockney
 
@@ -46,7 +46,7 @@ def sequences_per_second(comparison: dict[str, Any], overlap: float = 1.0) -> li
     for one in comparison["plans"]:
         batch = one.get("batch", comparison.get("batch"))
         plan = Plan(**one["plan"], mixed=True, bucket_nbytes=BUCKET)
-        rates.append(batch / estimate(shape, batch, plan, node(overlap)).seconds.value)
+        rates.append(batch / seconds_of(shape, batch, plan, node(overlap)).value)
     return rates
 
 

@@ -25,9 +25,10 @@ from mpi4py import MPI
 from benchmarks.harness import CannotMeasure, about_this_run, on_ranks
 from course.lessons.l16_choose_your_strategy.planner.machine import Machine
 from course.lessons.l16_choose_your_strategy.planner.measured import machine_from_json
+from course.lessons.l16_choose_your_strategy.planner.memory import memory_of
 from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
 from course.lessons.l16_choose_your_strategy.planner.plan import Plan, plans
-from course.lessons.l16_choose_your_strategy.planner.ranking import estimate
+from course.lessons.l16_choose_your_strategy.planner.seconds import seconds_of
 from course.lessons.shared.machine import MachineError, measure_machine
 from course.paths import BUILD, ROOT
 
@@ -166,11 +167,12 @@ def choose(found: list[Outcome], fitting: int) -> tuple[Outcome | None, Outcome,
 
 def outcomes(one: Configuration, machine: Machine, measured: list[dict[str, float]]) -> list[Outcome]:
     """Predictions beside measurements, plan by plan."""
-    predicted = [estimate(one.shape, one.batch, plan, machine) for plan in one.plans]
-    return [
-        Outcome(said.plan.name, said.memory.value, found["nbytes"], said.seconds.value, found["seconds"])
-        for said, found in zip(predicted, measured, strict=True)
-    ]
+    pairs = []
+    for plan, found in zip(one.plans, measured, strict=True):
+        nbytes = machine.allocated(memory_of(one.shape, one.batch, plan)).value
+        seconds = seconds_of(one.shape, one.batch, plan, machine).value
+        pairs.append(Outcome(plan.name, nbytes, found["nbytes"], seconds, found["seconds"]))
+    return pairs
 
 
 def verdicts(pairs: list[tuple[Configuration, list[Outcome]]]) -> dict[str, Any]:

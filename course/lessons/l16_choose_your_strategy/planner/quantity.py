@@ -3,13 +3,12 @@
     state = derived("16 * parameters / ranks", "bytes", parameters=given(7e9), ranks=given(8))
 
     state.value           14 000 000 000.0, computed from the formula's text
-    trace(state)          14 GB = 16 * parameters / ranks
-                            parameters = 7 000 000 000 (given)
-                            ranks = 8 (given)
+    state.formula         16 * parameters / ranks
+    state["ranks"]        8, given
 
-The text is what is evaluated, so a formula that is shown is the formula that was used. A quantity without
-parts was given by the reader, counted in the model, measured on a machine, fitted to such measurements, or is
-cited from a publication: no other number enters a plan.
+The text is what is evaluated, so the formula that is kept is the one that was used. A quantity without parts
+was given by the reader, counted in the model, measured on a machine, fitted to such measurements, or is cited
+from a publication: no other number enters a plan.
 """
 
 import ast
@@ -21,8 +20,6 @@ from types import CodeType
 from typing import Any
 
 FUNCTIONS: dict[str, Callable[..., float]] = {"max": max, "min": min, "ceil": math.ceil, "log2": math.log2}
-BYTES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1.0))
-SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,15 +38,6 @@ class Quantity:
     def __getitem__(self, name: str) -> "Quantity":
         """The part of this name. Raises KeyError when the formula has none."""
         return dict(self.parts)[name]
-
-    @property
-    def text(self) -> str:
-        """The value in its unit, to three digits: 1.57 MB, 12.3 ms, 128."""
-        for unit, scales in (("bytes", BYTES), ("s", SECONDS)):
-            if self.unit == unit:
-                shown, scale = next((pair for pair in scales if abs(self.value) >= pair[1]), scales[-1])
-                return f"{_digits(self.value / scale)} {shown}"
-        return f"{_digits(self.value)} {self.unit}".rstrip()
 
 
 def given(value: float, what: str = "", unit: str = "") -> Quantity:
@@ -135,20 +123,6 @@ def largest(unit: str, candidates: Iterable[tuple[str, Quantity]], reference: st
     return derived(formula, unit, reference, **parts)
 
 
-def trace(quantity: Quantity, name: str = "", depth: int = 99) -> list[str]:
-    """`quantity` and, indented below it, all it is made of, `depth` levels deep: a line each."""
-    left = f"{name} = " if name else ""
-    if not quantity.parts:
-        what = f", {quantity.formula}" if quantity.formula else ""
-        return [f"{left}{quantity.text} ({quantity.source}{what})"]
-    why = quantity.source.removeprefix("derived").removeprefix(": ")
-    lines = [f"{left}{quantity.text} = {quantity.formula}" + (f"    [{why}]" if why else "")]
-    if depth > 0:
-        for part_name, part in quantity.parts:
-            lines += ["  " + line for line in trace(part, part_name, depth - 1)]
-    return lines
-
-
 @cache
 def _compiled(formula: str) -> tuple[CodeType, set[str]]:
     """The code of a formula, and the names in it that are no functions."""
@@ -173,10 +147,3 @@ def _different(names: Iterable[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         result.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
     return result
-
-
-def _digits(value: float) -> str:
-    """Three significant digits; all digits of an integer."""
-    if math.isinf(value):
-        return "∞"
-    return f"{value:,.0f}".replace(",", " ") if value == int(value) or abs(value) >= 100 else f"{value:.3g}"
