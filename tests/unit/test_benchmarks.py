@@ -87,7 +87,7 @@ def test_rows_are_saved_with_the_machine_and_the_command_beside_them(tmp_path: P
     "name",
     [
         *("allreduce", "classroom", "deepspeed", "deepspeed_cifar", "pi", "pipeline"),
-        *("spatial", "synthetic", "tensor_parallel", "trace", "zero"),
+        *("spatial", "synthetic", "tensor_parallel", "zero"),
     ],
 )
 def test_a_benchmark_runs_and_prints_json_alone_on_standard_output(name: str) -> None:
