@@ -18,7 +18,8 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,22 +28,35 @@ from benchmarks.abstraction import training
 from benchmarks.abstraction.articles import READ, REQUEST, TESTED, keep, kept, name_of, read_parts
 from benchmarks.abstraction.training import first_alone, train_together
 from benchmarks.abstraction.writing import DECODERS, SYSTEMS, write_together
+from benchmarks.extraction.bootstrap import mean_interval
 from benchmarks.extraction.extractive import ExtractRecipe, extract
-from benchmarks.extraction.prepared import split_real_news
-from benchmarks.extraction.rouge import published_rouge, sentences
-from benchmarks.harness import about_this_run, on_ranks, save, show
-from benchmarks.summaries import METRICS, ScoreRow, lead, oracle, score_rows, train
+from benchmarks.extraction.prepared import prepare, split_real_news
+from benchmarks.extraction.rouge import LEAD, oracle_sentences, published_rouge, sentences
+from benchmarks.harness import Row, Timing, about_this_run, on_ranks, row, save, show
 from course.paths import ROOT
 from course_lib.data.cnn_dailymail import load_news
 from course_lib.data.generated_news import Article
 from course_lib.training.facts import fact_scores
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 TITLE = "CNN/DailyMail: SmolLM2 before and after fine-tuning on two ranks, beside extracts"
 RESULTS = ROOT / "benchmarks" / "results" / "summaries_smollm2.json"
 RANKS, CHOOSING = 2, 16  # validation articles to choose the decoder with
 WORDS = 35  # of summaries of equal length
+METRICS = ("ROUGE-1", "ROUGE-2", "ROUGE-Lsum")
 COLUMNS = (*METRICS, "names and numbers of the article")
+Picks = list[list[int]]  # places of sentences in each article
 Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRow(Row):
+    """A row with the 95 % interval of `ours` minus `peer`."""
+
+    low: float
+    high: float
 
 
 def write(system: str, decoder: str, part: str, number: int, end: float) -> dict[str, str]:
@@ -91,7 +105,8 @@ def extracts(articles: Sequence[Article]) -> dict[str, list[str]]:
     """Lead-3, the greedy oracle and the extractive model, which is trained here, with its first seed."""
     names = [name_of(each) for each in split_real_news(load_news()).test]
     if not kept("picked.json"):
-        keep("picked.json", train(RANKS, ExtractRecipe(), 0, False).test)
+        settings = asdict(ExtractRecipe())
+        keep("picked.json", on_ranks(RANKS, train_and_pick, timeout=3600, settings=settings, part="test"))
     found = dict(zip(names, kept("picked.json"), strict=True))
     picks = {
         "lead-3": lead(articles),
@@ -104,10 +119,40 @@ def extracts(articles: Sequence[Article]) -> dict[str, list[str]]:
     }
 
 
+def lead(articles: Sequence[Article]) -> Picks:
+    """The places of lead-3."""
+    return [list(range(min(LEAD, len(sentences(article.text))))) for article in articles]
+
+
+def oracle(articles: Sequence[Article]) -> Picks:
+    """The places that the greedy oracle picks, which knows the references."""
+    return [oracle_sentences(sentences(article.text), article.summary) for article in articles]
+
+
+def train_and_pick(comm: MPI.Intracomm, settings: dict[str, Any], part: str) -> Picks:
+    """Train the extractive model on all ranks of `comm`; what it picks from the articles of a `part`."""
+    import torch
+
+    from benchmarks.extracts import pick_together, train_extractor
+    from course_lib.parallel.deepspeed_engine import deepspeed_world
+
+    news, recipe = split_real_news(load_news()), ExtractRecipe(**settings)
+    torch.set_num_threads(1)  # a model this small would spend most CPU seconds waiting for its threads
+    with deepspeed_world(comm):
+        model, _ = train_extractor(comm, prepare(news.training, news.training), recipe, seed=0)
+    return pick_together(comm, model, prepare(getattr(news, part), news.training), recipe.picked)
+
+
 def compare(systems: Mapping[str, Scores], base: Scores, peer: str, where: str) -> list[ScoreRow]:
-    """Every system beside the `peer` that has the scores `base`."""
-    how: dict[str, Any] = {"where": where, "columns": COLUMNS, "peer": peer, "unit": "%"}
-    return [line for name, own in systems.items() for line in score_rows(name, own, base, **how)]
+    """Every system beside the `peer` that has the scores `base` (N, 4), with intervals of the differences."""
+    rows = []
+    for name, scored in systems.items():
+        for column, own, other in zip(COLUMNS, scored.T, base.T, strict=True):
+            ours, theirs = Timing(float(own.mean()), 0.0), Timing(float(other.mean()), 0.0)
+            line = row(f"{where}, {column}, {name}", RANKS, ours, theirs, peer, unit="%")
+            low, high = mean_interval(own - other)
+            rows.append(ScoreRow(**asdict(line), low=low, high=high))
+    return rows
 
 
 def score(end: float) -> None:

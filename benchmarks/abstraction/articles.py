@@ -24,7 +24,7 @@ def name_of(article: Article) -> str:
 
 
 def read_parts() -> RealNews:
-    """The 1290, 200 and 500 articles of `benchmarks.summaries`, each part by hash, and of the last 200."""
+    """The 1290, 200 and 500 articles of `split_real_news`, each part by hash, and of the last 200."""
     news = split_real_news(load_news())
     parts = [sorted(each, key=name_of) for each in (news.training, news.choosing, news.test)]
     return RealNews(parts[0], parts[1], parts[2][:TESTED])

@@ -31,7 +31,7 @@ SCORED_TOGETHER = 50  # articles
 
 @dataclass(frozen=True, slots=True)
 class ExtractRecipe:
-    """Sizes, steps and rates; the defaults were chosen on validation articles (`benchmarks/summaries.py`)."""
+    """Sizes, steps and rates; the defaults were chosen on validation articles."""
 
     width: int = 32
     heads: int = 4

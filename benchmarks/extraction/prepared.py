@@ -1,25 +1,20 @@
-"""Features and oracle labels of all sentences of many articles, made once per machine.
+"""Features and oracle labels of all sentences of many articles.
 
-    article 0: 31 sentences │ article 1: 12 sentences │ …      features (T, 17), labels (T), starts (N + 1)
-
-The greedy oracle needs seconds for every thousand articles, so what it chose is cached beside the features.
+article 0: 31 sentences │ article 1: 12 sentences │ …      features (T, 17), labels (T), starts (N + 1)
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.extraction.features import NAMES, NUMBER, count_rarity, sentence_features
+from benchmarks.extraction.features import NUMBER, count_rarity, sentence_features
 from benchmarks.extraction.rouge import oracle_sentences, sentences
 from course_lib.data.cnn_dailymail import News
 from course_lib.data.generated_news import Article
-from course_lib.data.storage import DataError, machine_lock, read_cache, writable_folder, write_cache
+from course_lib.data.storage import DataError
 
-RECIPE = 1  # to be raised with every change of the features or the labels: all caches are then made anew
-TIMEOUT = 300.0  # seconds that a process waits for another one that fills the cache
 TRAINING, CHOOSING, TEST = 1290, 200, 500  # articles
 
 
@@ -66,7 +61,7 @@ def split_real_news(news: News) -> RealNews:
 
 
 def prepare(articles: Sequence[Article], training: Sequence[Article]) -> Prepared:
-    """The features and labels of `articles`, without the cache; word counts come from `training`."""
+    """The features and labels of `articles`; word counts come from `training`."""
     rarity = count_rarity(article.text for article in training)
     split = [sentences(article.text) for article in articles]
     features = [sentence_features(parts, rarity) for parts in split]
@@ -75,28 +70,3 @@ def prepare(articles: Sequence[Article], training: Sequence[Article]) -> Prepare
     for start, parts, article in zip(starts, split, articles, strict=False):
         labels[[start + place for place in oracle_sentences(parts, article.summary)]] = 1
     return Prepared(np.concatenate([np.empty((0, NUMBER), np.float32), *features]), labels, starts)
-
-
-def prepare_cached(articles: Sequence[Article], training: Sequence[Article]) -> Prepared:
-    """The same as `prepare`, made once per machine: one process works and the others read its file."""
-    folder = writable_folder()
-    if folder is None:
-        return prepare(articles, training)
-    recipe = fingerprint(articles, training)
-    path = folder / "cache" / f"sentences-{recipe[:16]}.npz"
-    with machine_lock(folder, TIMEOUT):
-        arrays = read_cache(path, recipe)
-        if arrays is None:
-            made = prepare(articles, training)
-            arrays = {"features": made.features, "labels": made.labels, "starts": made.starts}
-            write_cache(path, recipe, arrays)
-    return Prepared(arrays["features"], arrays["labels"], arrays["starts"])
-
-
-def fingerprint(articles: Sequence[Article], training: Sequence[Article]) -> str:
-    """A digest of everything that features and labels depend on."""
-    digest = hashlib.sha256(f"{RECIPE} {NAMES} {len(articles)}".encode())
-    texts = [text for article in articles for text in (article.text, article.summary)]
-    for text in (*texts, *(article.text for article in training)):
-        digest.update(len(text.encode()).to_bytes(8, "big") + text.encode())
-    return digest.hexdigest()

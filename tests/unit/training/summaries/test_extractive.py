@@ -1,13 +1,11 @@
-"""The extractive summarizer: oracle labels, batches, scores, what is picked, and the cache."""
+"""The extractive summarizer: oracle labels, batches, scores, and what is picked."""
 
 from itertools import combinations, pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.extraction import prepared as module
 from benchmarks.extraction.bootstrap import mean_interval
 from benchmarks.extraction.extractive import (
     IGNORED,
@@ -19,7 +17,7 @@ from benchmarks.extraction.extractive import (
     score_sentences,
     summed_loss,
 )
-from benchmarks.extraction.prepared import Prepared, prepare, prepare_cached, split_real_news
+from benchmarks.extraction.prepared import Prepared, prepare, split_real_news
 from benchmarks.extraction.rouge import (
     oracle_sentences,
     published_rouge,
@@ -84,21 +82,6 @@ def test_sentences_of_articles_stand_one_after_the_other(reading: Prepared) -> N
     assert reading.labels[:3].tolist() == [1, 0, 0] and reading.labels[3] == 1
     assert reading.count(np.array([2, 0])) == 33
     assert len(prepare([], NEWS)) == 0
-
-
-def test_the_second_time_is_read_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setattr(module, "writable_folder", lambda: tmp_path)
-    first = prepare_cached(NEWS, NEWS)
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "prepare", lambda *_: pytest.fail("prepared again"))
-        again = prepare_cached(NEWS, NEWS)
-    for name in ("features", "labels", "starts"):
-        assert np.array_equal(getattr(first, name), getattr(again, name))
-        assert getattr(first, name).dtype == getattr(again, name).dtype
-    prepare_cached(NEWS[:-1], NEWS)  # other articles, or other training articles: another file
-    prepare_cached(NEWS, NEWS[:-1])
-    assert len(list((tmp_path / "cache").glob("sentences-*.npz"))) == 3
 
 
 def test_real_news_is_split_into_three_parts_that_share_no_article() -> None:
