@@ -167,11 +167,3 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "data-ranks-scale-ideally": "data parallelism on top of anything scales ideally",
     },
 }
-
-
-def belief(name: str) -> str:
-    """The belief of this name in words; raises LookupError when there is none."""
-    for beliefs in MISCONCEPTIONS.values():
-        if name in beliefs:
-            return beliefs[name]
-    raise LookupError(f"there is no misconception {name!r} in course/lessons/shared/misconceptions.py")

@@ -1,16 +1,12 @@
-"""Live bytes against torch's own tracker, and resident bytes against what was allocated."""
+"""Live bytes against torch's own tracker."""
 
-from mmap import mmap
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from course.lessons.shared.resident import resident_bytes
 from course_lib.training.memory_use import LiveBytes
-
-MIB = 2**20
 
 
 def model_and_optimizer() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -58,18 +54,6 @@ def test_look_is_called_after_every_operation() -> None:
     with LiveBytes(look=lambda: seen.append(memory.live)) as memory:
         torch.ones(5) + 1
     assert seen == memory.history == [20, 40]
-
-
-def test_resident_bytes_grow_by_what_is_used_and_shrink_again() -> None:
-    before = resident_bytes()
-    # Memory of the operating system: what malloc returns may have been resident before. What else this
-    # process has, of tests before, may shrink or grow by some MiB meanwhile.
-    with mmap(-1, 32 * MIB) as kept:
-        assert resident_bytes() - before < 8 * MIB  # not touched yet
-        for _ in range(32):
-            kept.write(bytes(MIB))
-        assert 24 * MIB < resident_bytes() - before < 40 * MIB
-    assert resident_bytes() - before < 8 * MIB
 
 
 def test_what_is_in_files_is_not_counted(tmp_path: Path) -> None:
