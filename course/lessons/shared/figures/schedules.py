@@ -143,36 +143,23 @@ def measured_weights(schedule: Schedule, spans: Sequence[Span]) -> Callable[[Act
 # ---------------------------------------------------------------- who does what when
 
 
-def schedule_grids(schedules: Mapping[str, Spans], *, unit: str = ONE_FORWARD) -> Picture:
-    """A panel for each schedule, one row per rank, on one scale of time; schedules by name, as simulated.
-
-    `unit` stands below the axis of time: what lasts 1 in the simulation.
-    """
+def schedule_grids(schedules: Mapping[str, Sequence[TimedAction]]) -> Picture:
+    """A panel for each schedule, one row per rank, on one scale of time; schedules by name, as simulated."""
     drawn = {name: boxes(spans) for name, spans in schedules.items()}
     labels = {
         name: f"{name}: {length(found):g} slots, {idle(found):.0%} idle" for name, found in drawn.items()
     }
-    return _panels(drawn, labels, unit, 1.0, "; ".join(labels.values()))
-
-
-def _panels(
-    drawn: Mapping[str, Sequence[Box]],
-    labels: Mapping[str, str],
-    unit: str,
-    factor: float,
-    conclusion: str,
-) -> Picture:
     ranks = 1 + max(box.rank for found in drawn.values() for box in found)
     colours = sorted({box.colour for found in drawn.values() for box in found})
     owner = "replica" if any(box.replica for found in drawn.values() for box in found) else "chunk"
     height = 1.35 + 0.25 * (len(colours) > 1) + len(drawn) * (0.55 + 0.34 * ranks)
     figure, panels = new_panels("", rows=len(drawn), height=height, sharex=True)
-    longest = factor * max(length(found) for found in drawn.values())
+    longest = max(length(found) for found in drawn.values())
     for panel, (name, found) in zip(panels, drawn.items(), strict=True):
-        _grid(panel, found, factor, longest, ranks)
+        _grid(panel, found, longest, ranks)
         panel.set_title(labels[name], fontsize=FONT_SIZE, color=INK, loc="left")
     panels[-1].xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    panels[-1].set_xlabel(unit)
+    panels[-1].set_xlabel(ONE_FORWARD)
     keys = [
         Patch(label=f"{kind}, {owner} {colour}" if len(colours) > 1 else kind, edgecolor=INK, **look)
         for colour in colours
@@ -181,17 +168,16 @@ def _panels(
     figure.legend(handles=keys, loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     rows = "; ".join(f"{name}, {row}" for name, found in drawn.items() for row in in_words(found))
     kind = "Grid of forwards and backwards, one row per rank" + f", {len(drawn)} panels" * (len(drawn) > 1)
-    return Picture(figure, f"{kind}. {conclusion}. {rows}.")
+    return Picture(figure, f"{kind}. {'; '.join(labels.values())}. {rows}.")
 
 
-def _grid(axes: Axes, found: Sequence[Box], factor: float, longest: float, ranks: int) -> None:
+def _grid(axes: Axes, found: Sequence[Box], longest: float, ranks: int) -> None:
     for box in found:
-        start, width = factor * box.start, factor * (box.end - box.start)
-        look = PASSES[box.colour][box.kind]
-        axes.broken_barh([(start, width)], (box.rank - 0.4, 0.8), edgecolor=INK, linewidth=0.6, **look)
+        width, look = box.end - box.start, PASSES[box.colour][box.kind]
+        axes.broken_barh([(box.start, width)], (box.rank - 0.4, 0.8), edgecolor=INK, linewidth=0.6, **look)
         if width > WIDE_ENOUGH * longest:
             middle: Look = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "color": LETTERS[box.kind]}
-            axes.text(start + width / 2, box.rank, box.label, **middle)
+            axes.text(box.start + width / 2, box.rank, box.label, **middle)
     name_ranks(axes, range(ranks))
     axes.grid(False)
     axes.set_ylim(ranks - 0.5, -0.5)
