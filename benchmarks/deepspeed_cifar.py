@@ -1,22 +1,21 @@
-"""CIFAR-10 with DeepSpeed on two ranks, ZeRO-2, beside one process: accuracy, curves and CPU seconds.
+"""CIFAR-10 with DeepSpeed on two ranks, ZeRO-2, beside one process: accuracy and CPU seconds.
 
 Both train the same net on the same global batches, from the same weights, with AdamW, shifted and mirrored
-images, and a learning rate that climbs for a quarter of the updates and then falls to 0. The small net of
-DeepSpeed's own example is trained in the same way beside them. A seed stands for weights, order and shifts.
+images, and a learning rate that climbs for a quarter of the updates and then falls to 0. A seed stands for
+weights, order and shifts.
 
-With the real images (COURSE_DATA), all train on the first four batches. data_batch_5 is the validation set:
+With the real images (COURSE_DATA), both train on the first four batches. data_batch_5 is the validation set:
 it chose every setting. The test images are scored once per seed, at the end: those of CIFAR-10 if they
 are there, else those in the file that --test names, in the binary version of CIFAR-10.
 
     python -m benchmarks.deepspeed_cifar [--quick] [--test FILE] [--json FILE]
 
-It takes minutes per seed. The losses and accuracies along the way go to NAME.curves.json beside FILE.
+It takes minutes per seed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -34,9 +33,8 @@ if TYPE_CHECKING:
 RANKS, STAGE, BATCH = 2, 2, 128
 SEEDS = (0, 1, 2)
 EPOCHS, FIFTH = 3, 10_000  # images in a batch of CIFAR-10
-RATES = {"convnet": 5e-3, "cifar": 2e-3}  # the highest learning rate of each net
+MODEL, RATE = "convnet", 5e-3  # the net, and its highest learning rate
 CLIMB = 0.25  # of the updates
-POINTS = 12  # of the loss, per epoch
 TITLE = "CIFAR-10: DeepSpeed on two ranks beside one process"
 MEAN = "mean over the seeds"
 TIMEOUT = 3600.0  # seconds for a training
@@ -58,25 +56,23 @@ class Images:
 # ---------------------------------------------------------------- the rows
 
 
-def measure(quick: bool, seeds: Sequence[int], test: str | None) -> tuple[list[Row], list[dict[str, Any]]]:
-    """The rows of each seed, and the curves of its three trainings."""
+def measure(quick: bool, seeds: Sequence[int], test: str | None) -> list[Row]:
+    """The rows of each seed."""
     sizes: dict[str, Any] = {"epochs": EPOCHS, "train": None, "test": None, "file": test}
     if quick:
         sizes |= {"epochs": 2, "train": 4_000, "test": 1_000}
-    rows, curves = [], []
+    rows = []
     for seed in seeds:
-        ours = on_ranks(RANKS, with_deepspeed, timeout=TIMEOUT, model="convnet", seed=seed, **sizes)
-        peer = on_ranks(1, in_one_process, timeout=TIMEOUT, model="convnet", seed=seed, **sizes)
-        small = on_ranks(RANKS, with_deepspeed, timeout=TIMEOUT, model="cifar", seed=seed, **sizes)
+        ours = on_ranks(RANKS, with_deepspeed, timeout=TIMEOUT, seed=seed, **sizes)
+        peer = on_ranks(1, in_one_process, timeout=TIMEOUT, seed=seed, **sizes)
         rows += seed_rows(ours, peer)
-        curves += [ours, peer, small]
-    return rows, curves
+    return rows
 
 
 def seed_rows(ours: dict[str, Any], peer: dict[str, Any]) -> list[Row]:
     """Percent of the validation images and of the test images that are right, and CPU seconds per rank."""
     case = f"{ours['data']}, {ours['epochs']} epochs, seed {ours['seed']}"
-    rows = [a_row(f"{case}, validation", ours["validation"][-1], peer["validation"][-1])]
+    rows = [a_row(f"{case}, validation", ours["validation"], peer["validation"])]
     if ours["test"] is not None:
         rows.append(a_row(f"{case}, test", ours["test"], peer["test"]))
     return [*rows, a_row(f"{case}, CPU time per rank", ours["cpu_seconds"], peer["cpu_seconds"], "s")]
@@ -109,8 +105,8 @@ def mean_row(kind: str, rows: Sequence[Row]) -> Row:
 # ---------------------------------------------------------------- on the ranks
 
 
-def with_deepspeed(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **images: Any) -> dict[str, Any]:
-    """Train `model` with DeepSpeed on all ranks of `comm`: its curve."""
+def with_deepspeed(comm: MPI.Intracomm, seed: int, epochs: int, **images: Any) -> dict[str, Any]:
+    """Train with DeepSpeed on all ranks of `comm`: what came out."""
     from course.lessons.l12_deepspeed_on_cifar.runs import score_whole
     from course_lib.parallel.deepspeed_engine import deepspeed_step, deepspeed_world, end_engine, start_engine
     from course_lib.training.loop import summed_cross_entropy
@@ -118,20 +114,19 @@ def with_deepspeed(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **im
 
     chosen = the_images(**images)
     with deepspeed_world(comm):
-        engine = start_engine(
-            build(model, seed=seed), settings(model, comm.size, updates(chosen.data) * epochs)
-        )
+        total = updates(chosen.data) * epochs
+        engine = start_engine(build(MODEL, seed=seed), settings(comm.size, total))
 
         def right(data: Dataset) -> float:
-            return score_whole(comm, engine, model, data, len(data.test_labels))
+            return score_whole(comm, engine, MODEL, data, len(data.test_labels))
 
         step = deepspeed_step(engine, summed_cross_entropy)
-        result = followed(f"DeepSpeed, ZeRO-{STAGE}", comm, model, seed, epochs, chosen, step, right)
+        result = followed(comm, seed, epochs, chosen, step, right)
         end_engine(engine)
     return result
 
 
-def in_one_process(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **images: Any) -> dict[str, Any]:
+def in_one_process(comm: MPI.Intracomm, seed: int, epochs: int, **images: Any) -> dict[str, Any]:
     """The same training without DeepSpeed and without ranks, on one core."""
     import numpy as np
     import torch
@@ -140,8 +135,8 @@ def in_one_process(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **im
     from course_lib.training.models import build
 
     torch.set_num_threads(1)  # one core, as each rank has
-    chosen, net = the_images(**images), build(model, seed=seed)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=RATES[model])
+    chosen, net = the_images(**images), build(MODEL, seed=seed)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=RATE)
     total = updates(chosen.data) * epochs
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: rate_factor(update, total))
     plain = make_step(net, summed_cross_entropy, optimizer)
@@ -156,20 +151,18 @@ def in_one_process(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **im
         batches = image_batches(data.test_images, data.test_labels, order)
         return evaluate(net, summed_cross_entropy, batches).accuracy
 
-    return followed("one process", comm, model, seed, epochs, chosen, step, right)
+    return followed(comm, seed, epochs, chosen, step, right)
 
 
 def followed(
-    how: str,
     comm: MPI.Intracomm,
-    model: str,
     seed: int,
     epochs: int,
     chosen: Images,
     step: Callable[..., float],
     right: Callable[[Dataset], float],
 ) -> dict[str, Any]:
-    """Train with `step`, and return what is saved of it; the test images are scored once, at the end.
+    """Train with `step`, and return what came out; the test images are scored once, at the end.
 
     All ranks of `comm` call it. `right` is the share of a data set's test images that are right.
     """
@@ -185,29 +178,15 @@ def followed(
         seed=seed,
         augment=True,
     )
-    every = max(1, updates(chosen.data) // POINTS)
     return {
         "data": chosen.name,
-        "model": model,
-        "how": how,
-        "ranks": comm.size,
         "seed": seed,
-        "epochs": len(curve.accuracies),
-        "batch_size": BATCH,
-        "updates_per_epoch": updates(chosen.data),
-        "loss_every": every,
-        "losses": [round(value, 4) for value in means(curve.losses, every)],
+        "epochs": epochs,
         "validation_images": len(chosen.data.test_labels),
-        "validation": [round(100 * value, 2) for value in curve.accuracies],
-        "test_images": len(chosen.test.test_labels) if chosen.test else 0,
+        "validation": round(100 * curve.accuracies[-1], 2),
         "test": round(100 * right(chosen.test), 2) if chosen.test else None,
         "cpu_seconds": round(curve.cpu_seconds, 1),
     }
-
-
-def means(values: Sequence[float], every: int) -> list[float]:
-    """The means of each `every` values in a row, the last maybe of fewer."""
-    return [statistics.mean(values[start : start + every]) for start in range(0, len(values), every)]
 
 
 def climb_steps(total: int) -> int:
@@ -221,13 +200,13 @@ def rate_factor(update: int, total: int) -> float:
     return done / climb if done < climb else max(0.0, (total - done) / max(1, total - climb))
 
 
-def settings(model: str, ranks: int, total: int) -> Config:
+def settings(ranks: int, total: int) -> Config:
     """The configuration: the global batch is BATCH on any number of ranks."""
     return stage_config(
         STAGE,
         ranks,
         micro_batch=BATCH // ranks,
-        learning_rate=RATES[model],
+        learning_rate=RATE,
         warmup_steps=climb_steps(total),
         total_steps=total,
     )
@@ -291,16 +270,13 @@ def main() -> None:
     parser.add_argument("--test", metavar="IMAGES", help="test images, in the binary version of CIFAR-10")
     parser.add_argument("--json", metavar="FILE", help="write the rows there; - for standard output")
     options = parser.parse_args()
-    measured, curves = measure(options.quick, SEEDS[:1] if options.quick else SEEDS, options.test)
+    measured = measure(options.quick, SEEDS[:1] if options.quick else SEEDS, options.test)
     rows, about = with_means(measured), about_this_run()
     show(TITLE, rows, about)
     if options.json == "-":
         print(as_json([asdict(each) for each in rows]))
     elif options.json:
-        path = Path(options.json)
-        save(path, rows, about)
-        lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in curves)
-        path.with_suffix(".curves.json").write_text(f"[\n{lines}\n]\n")
+        save(Path(options.json), rows, about)
 
 
 if __name__ == "__main__":
