@@ -31,7 +31,7 @@ from nbformat import NotebookNode
 from course.paths import BUILD, ROOT
 from course.tools.build import NOTES, compose, lesson_sources, notebook_of
 from course.tools.folds import BEGIN, OUTPUT_TITLE, answers, folded
-from course.tools.frame import label, stem
+from course.tools.frame import label, read_frame, stem
 from course.tools.parts import STOP_LINE, in_core
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import find_exercise
@@ -60,8 +60,6 @@ EXERCISE = re.compile(r"%%exercise (\S+)")
 FOLDED = re.compile(r"\s*<details><summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
 OPENED = '<details class="fragment custom fold">'  # by the next key press
 FOLD_ALONE = re.compile(rf"^{OPENED}<summary>.*?</summary>(.*)</details>", re.DOTALL)
-FIELD = re.compile(r"^\| \*\*(.+?)\*\* \| (.+?) \|$", re.MULTILINE)
-GOAL = re.compile(r"^\*([^*\s].*[^*])\*$", re.MULTILINE)
 LESSON_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]+\)")
 
 
@@ -71,8 +69,8 @@ def deck(source: Path) -> NotebookNode:
     outputs = _outputs(notebook_of(source))
     _mark_folds(composed.cells)
     cells = [cell for cell, core in zip(composed.cells, in_core(composed.cells), strict=True) if core]
-    header, *cells = cells
-    pages = [*_title(header, label(source))]
+    cells = cells[1:]  # the header: `_title` has what slides need of it
+    pages = [_title(source)]
     columns = [n for n, cell in enumerate(cells) if _kind(cell) == "slide"]
     for begin, end in pairwise([*columns, len(cells)]):
         if cells[begin].source == SETUP:
@@ -130,13 +128,12 @@ def _note(text: str) -> NotebookNode:
     return _placed(nbformat.v4.new_markdown_cell(text), NOTES)
 
 
-def _title(header: NotebookNode, title: str) -> Iterator[NotebookNode]:
+def _title(source: Path) -> NotebookNode:
     """The first page: title, goal, and what a learner will be able to do."""
-    goal = GOAL.search(header.source)
-    able = dict(FIELD.findall(header.source)).get("You will be able to", "")
-    lines = [f"# {title}", "", f"*{goal[1]}*" if goal else "", "", "You will be able to", ""]
-    lines += [f"- {each.strip()}" for each in able.split(";") if each.strip()]
-    yield _placed(nbformat.v4.new_markdown_cell("\n".join(lines)), "slide")
+    frame = read_frame(source)
+    lines = [f"# {label(source)}", "", f"*{frame.goal}*", "", "You will be able to", ""]
+    lines += [f"- {each}" for each in frame.able]
+    return _placed(nbformat.v4.new_markdown_cell("\n".join(lines)), "slide")
 
 
 def _column(cells: Sequence[NotebookNode]) -> Iterator[NotebookNode]:

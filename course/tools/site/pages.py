@@ -4,20 +4,17 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import nbformat
-
 from course.lessons.l07_ddp_on_mnist.study_results import load
 from course.lessons.shared.glossary import glossary
+from course.tools.build import source_of
 from course.tools.catalogue import Lesson
+from course.tools.frame import read_frame
+from course.tools.parts import MORE
 from course.tools.site.api import Module
 from course.tools.site.practice import target
 from course.tools.study.report import page
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import exercises_of
-
-FIELD = re.compile(r"^\| \*\*(.+?)\*\* \| (.+?) \|$", re.MULTILINE)
-GOAL = re.compile(r"^\*([^*\s].*[^*])\*$", re.MULTILINE)
-TIME = re.compile(r"core (\d+) min(?: · more (\d+) min)?")  # an elective has no More
 
 
 def toctree(entries: Sequence[str], *options: str) -> str:
@@ -30,15 +27,13 @@ def course_map(lessons: Sequence[Lesson]) -> str:
     rows = ["| | lesson | goal | builds on | core, minutes | More, minutes |", "|---|---|---|---|--:|--:|"]
     core = more = 0
     for lesson in lessons:
-        text = nbformat.read(lesson.path, as_version=4).cells[0].source
-        fields = dict(FIELD.findall(text))
-        goal, time = GOAL.search(text), TIME.search(fields.get("Time", ""))
-        minutes = (int(time[1]), int(time[2] or 0)) if time else (0, 0)
-        core, more = core + minutes[0], more + minutes[1]
-        before = ", ".join(sorted(set(re.findall(r"\[(\d\d)", fields.get("Before this", ""))))) or "–"
+        frame = read_frame(source_of(lesson.path))
+        takes, optional = frame.minutes["core"], frame.minutes.get(MORE, 0)  # an elective has no More
+        core, more = core + takes, more + optional
+        before = ", ".join(sorted(set(re.findall(r"\{(\d\d)\}", frame.before)))) or "–"
         rows.append(
-            f"| {lesson.number} | [{lesson.title}]({lesson.path.name}) | {goal[1] if goal else ''} "
-            f"| {before} | {minutes[0]} | {minutes[1] or '–'} |"
+            f"| {lesson.number} | [{lesson.title}]({lesson.path.name}) | {frame.goal} "
+            f"| {before} | {takes} | {optional or '–'} |"
         )
     words = [
         "# Course map",
