@@ -90,17 +90,15 @@ def collect(channel: Channel, seconds: float) -> dict[int, int]:
     return here
 
 
-def roll_call(
-    store: dist.Store, call: str, number: int, ranks: Sequence[int], me: int, seconds: float
-) -> None:
-    """Return when all `ranks` have made this `call`, the one of that `number`.
+def roll_call(store: dist.Store, number: int, ranks: Sequence[int], me: int, seconds: float) -> None:
+    """Return when all `ranks` have called new_group for the `number`-th time.
 
     Raises CollectiveTimeoutError, which names the missing, after `seconds`.
 
     MPI has no deadline for making a communicator. The first to be sure of the outcome says it for all: who
     comes late finds that it was given up, and does not wait for those who left.
     """
-    name = f"{call} of ranks {list(ranks)}"
+    name = f"new_group of ranks {list(ranks)}"
     keys = {rank: f"{name}, {number}: rank {rank}" for rank in ranks}
     store.set(keys[me], "here")
     try:

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from mpi4py import MPI
-from torch.distributed import distributed_c10d as c10d
 
-from . import collectives, internals
+from . import collectives
 from .barriers import monitored_barrier, roll_call
 from .channel import Call, Channel, Refusal, create_from
 from .gate import REFUSED
@@ -40,7 +39,6 @@ class MPIGroup(ProcessGroup):
         self._store = store
         self.channel = Channel(comm, seconds, name)
         self.post = MessageQueue(self.channel)
-        self.splits = 0
         self.calls: Counter[tuple[int, ...]] = Counter()  # for groups of these ranks
         self.together: list[Any] | None = None  # the works of a coalescing block
         self._name, self._desc = name, "undefined"
@@ -232,38 +230,15 @@ class MPIGroup(ProcessGroup):
 
     # --------------------------------------------------------------------------------- life and end
 
-    def split_group(
-        self, ranks: Sequence[int], timeout: timedelta | None = None, opts: Any = None,
-        group_name: str | None = None, group_desc: str | None = None, device_types: Any = None,
-    ) -> "MPIGroup | None":  # fmt: skip
-        """A group of `ranks` of this one, in this order, which only they have to call; None on the others.
-
-        As torch.distributed.split_group, which wants an accelerator. The ranks number their splits alike.
-        Raises CollectiveTimeoutError on the ranks that came if one does not come within `timeout`.
-        """
-        self.channel.check_open()
-        self.splits += 1
-        if self.channel.rank not in ranks:
-            return None
-        name = group_name or f"{self._name}:split{self.splits}:{'-'.join(map(str, ranks))}"
-        seconds = timeout.total_seconds() if timeout else self.channel.seconds
-        comm = self.create_part("split_group", list(ranks), seconds)
-        part = MPIGroup(comm, dist.PrefixStore(f"{name}/", self._store), seconds, name)
-        part.setGroupDesc(group_desc or "undefined")
-        register(self, part, list(ranks))
-        return part
-
-    splitGroup = split_group
-
-    def create_part(self, call: str, ranks: list[int], seconds: float) -> MPI.Intracomm:
-        """Return a communicator of these ranks of this group, which all make this `call`; no others do.
+    def create_part(self, ranks: list[int], seconds: float) -> MPI.Intracomm:
+        """Return a communicator of these ranks of this group, which all call new_group; no others do.
 
         Raises CollectiveTimeoutError on the ranks that came if one does not come within `seconds`.
         """
         self.channel.check_open()
         key = tuple(ranks)
         self.calls[key] += 1  # the members make their groups in the same order
-        roll_call(self._store, call, self.calls[key], ranks, self.channel.rank, seconds)
+        roll_call(self._store, self.calls[key], ranks, self.channel.rank, seconds)
         return create_from(self.channel.comm, ranks)
 
     def mergeRemoteGroup(self, *arguments: Any) -> None:
@@ -273,6 +248,12 @@ class MPIGroup(ProcessGroup):
         )
 
     merge_remote_group = mergeRemoteGroup
+
+    def splitGroup(self, *arguments: Any, **options: Any) -> None:
+        """Refuse: torch's own knows its own backends only."""
+        raise NotImplementedError("the mpi4py backend splits no groups; call torch.distributed.new_group")
+
+    split_group = splitGroup
 
     # torch 2.12's names
     _allgather_base = all_gather_single
@@ -290,17 +271,6 @@ class MPIGroup(ProcessGroup):
         self.channel.broken = self.channel.broken or "abort() was called"
         self.channel.revoke()
         self.shutdown()
-
-
-def register(parent: MPIGroup, part: MPIGroup, ranks: list[int]) -> None:
-    """Let torch.distributed know a group that was made without it."""
-    global_ranks = {rank: global_rank for global_rank, rank in c10d._world.pg_group_ranks[parent].items()}
-    internals.register_in_world(
-        part,
-        part.get_group_store(),
-        part.getGroupName(),
-        {global_ranks[rank]: index for index, rank in enumerate(ranks)},
-    )
 
 
 def reduction(opts: Any) -> Any:

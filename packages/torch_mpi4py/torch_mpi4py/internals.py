@@ -7,7 +7,6 @@ say whether the rest still means the same.
 
 import inspect
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -82,11 +81,8 @@ def moved() -> list[str]:
         for name, call in CALLED_FROM_PYTHON.items()
         if not calls(source, name, call)
     ]
-    gone += [
-        name
-        for name in ("_get_default_group", "_world", "_register_process_group")
-        if not hasattr(distributed_c10d, name)
-    ]
+    if not hasattr(distributed_c10d, "_get_default_group"):
+        gone.append("_get_default_group")
     if not hasattr(torch._C, "_current_graph_task_id"):
         gone.append("torch._C._current_graph_task_id")
     text = header_text()
@@ -113,21 +109,6 @@ def refuse_flight_recorder(backend: str) -> None:
     """Let torch 2.15 attach no flight recorder to groups of `backend`: it cannot record a group in Python."""
     recorded_elsewhere: set[str] = getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
     recorded_elsewhere.add(backend)
-
-
-def register_in_world(group: Any, store: dist.Store, name: str, ranks: dict[int, int]) -> None:
-    """Let torch.distributed know a group that was made without it; `ranks`: global rank -> rank in it.
-
-    As torch's `_register_pg_in_world`, which versions before 2.13 have not.
-    """
-    world, tag = distributed_c10d._world, f"ptd:{name}"
-    world.pg_map[group] = ("mpi4py", store)
-    world.pg_names[group] = distributed_c10d.GroupName(name)
-    world.pg_backend_config[group] = "cpu:mpi4py"
-    distributed_c10d._register_process_group(distributed_c10d.GroupName(name), group)
-    world.pg_group_ranks[group] = ranks
-    world.pg_to_tag[group] = tag
-    world.tags_to_pg.setdefault(tag, []).append(group)
 
 
 def has(module: object, name: str, field: str) -> bool:

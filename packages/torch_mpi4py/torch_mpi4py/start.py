@@ -130,7 +130,7 @@ def sub_communicator(ranks: list[int], seconds: float) -> MPI.Intracomm:
     world = c10d._get_default_group()
     if not isinstance(world, MPIGroup):
         raise RuntimeError(f"the default group is {world.name()}; a group of mpi4py needs an mpi4py world")
-    return world.create_part("new_group", ranks, seconds)
+    return world.create_part(ranks, seconds)
 
 
 def close_all() -> None:

@@ -106,15 +106,3 @@ def test_a_group_keeps_its_messages_from_those_of_the_world() -> None:
         return [in_group.item(), in_world.item()]
 
     assert both() == ([2.0, 10.0 * size] if rank < 2 else [1.0, 10.0 * size])
-
-
-def test_split_group_is_a_method_of_the_group() -> None:
-    rank, size = dist.get_rank(), dist.get_world_size()
-    ranks = list(range(size))[::-1][: max(1, size - 1)]
-    part = dist.group.WORLD.split_group(ranks)
-    assert (part is None) == (rank not in ranks)
-    if part:
-        tensor = torch.tensor([float(rank)])
-        dist.broadcast(tensor, src=ranks[0], group=part)
-        assert tensor.item() == ranks[0] and dist.get_rank(part) == ranks.index(rank)
-        dist.destroy_process_group(part)
