@@ -8,7 +8,10 @@ import html
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mpi_classroom.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,22 +26,10 @@ class RankFacts:
     cores: str = ""
 
 
-class Values(Protocol):
-    """What a rank asks of its cluster."""
-
-    def values(self, name: str, ranks: Sequence[int]) -> list[Any]:
-        """The values that the variable has on these ranks."""
-        ...
-
-    def assign(self, name: str, value: Any, ranks: Sequence[int]) -> None:
-        """Set the variable on these ranks."""
-        ...
-
-
 class Rank:
     """One rank of a running cluster."""
 
-    def __init__(self, cluster: Values, facts: RankFacts) -> None:
+    def __init__(self, cluster: "Cluster", facts: RankFacts) -> None:
         self._cluster, self._facts = cluster, facts
 
     def __getitem__(self, name: str) -> Any:

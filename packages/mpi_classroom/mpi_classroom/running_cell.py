@@ -8,7 +8,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ipyparallel import error
 from IPython.display import display
@@ -22,35 +22,16 @@ from mpi_classroom.observer import Source
 from mpi_classroom.output import LiveOutput, clip
 from mpi_classroom.raised import RanksRaised, all_raised, raised
 from mpi_classroom.recording.calls import Counts
-from mpi_classroom.said import CellChecks, MistakeError, in_words
+from mpi_classroom.said import MistakeError, in_words
 from mpi_classroom.snapshot import RankState, Snapshot
 from mpi_classroom.text_only import settled
 from mpi_classroom.watch import Decision, Watch
 
+if TYPE_CHECKING:
+    from mpi_classroom.guard import GuardedMagics
+
 TICK_SECONDS = 0.02
 FREE = "The ranks are free again; their variables are as the cell left them."
-
-
-class Magics(Protocol):
-    """What a running cell asks of the magics that run it."""
-
-    cluster: Any
-    history: list[Cell]
-    raised: set[int]
-    earlier_unreceived: bool
-    checks: CellChecks
-
-    def heal(self) -> str:
-        """Replace the cluster; return a sentence on what that lost."""
-        ...
-
-    def cell_of(self, file: str) -> Cell | None:
-        """The cell that the engines call `file`."""
-        ...
-
-    def busy(self) -> set[int]:
-        """The ranks that still run a cell in the background."""
-        ...
 
 
 class RunningCell:
@@ -63,7 +44,7 @@ class RunningCell:
 
     def __init__(
         self,
-        magics: Magics,
+        magics: "GuardedMagics",
         result: Any,
         cell: Cell,
         timeout: float,

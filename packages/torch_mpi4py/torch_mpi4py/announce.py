@@ -21,11 +21,14 @@ work were announced as a wait, a tool might end a correct program.
 import time
 import weakref
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from mpi4py import MPI
 
 from .waiting import LONGEST_NAP, wait_until
+
+if TYPE_CHECKING:
+    from .messages import Message
 
 WAIT_BEGAN: Final = 54001
 WAIT_ENDED: Final = 54002
@@ -38,17 +41,9 @@ LOOK_SECONDS: Final = 0.5  # between two looks whether a message arrives meanwhi
 OWN_TIMEOUT_SECONDS: Final = 30.0
 
 
-class _Arriving(Protocol):
-    """A message that has begun to arrive."""
-
-    def look(self) -> bool:
-        """Whether it is complete."""
-        ...
-
-
 # Filled by messages.py. Weak: a message that was dropped is over. A dict by id, because a WeakSet may not
 # change while somebody iterates over it.
-arriving: "weakref.WeakValueDictionary[int, _Arriving]" = weakref.WeakValueDictionary()
+arriving: "weakref.WeakValueDictionary[int, Message]" = weakref.WeakValueDictionary()
 
 
 def tell(level: int) -> None:
