@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from mpi_classroom import host, observer
-from mpi_classroom.cause import find_cycle, likely_cause, report
+from mpi_classroom.cause import likely_cause, report
 from mpi_classroom.host import LocalHost
 from mpi_classroom.observer import Observer, Source, frames
 from mpi_classroom.recording.calls import IN_LIBRARY, Call, Communicator, Done, stack_file
@@ -481,20 +481,6 @@ def test_a_wait_without_a_record_takes_its_name_from_the_line_where_it_is(tmp_pa
     assert seen(tmp_path, 0, stack, lambda file: Source(cell)).what() == "waiting in wait"
     state = seen(tmp_path, 0, [("cell.py", 4, "<module>")], lambda file: Source(cell))
     assert (state.kind, state.unrecorded) == ("computing", ("Barrier",))
-
-
-# -------------------------------------------------------------------- circles
-
-
-@pytest.mark.parametrize(
-    ("waits_for", "cycle"),
-    [
-        ({0: 1, 1: 2, 2: 1}, [1, 2]),
-        ({3: 2, 2: 1, 1: 3, 0: 3}, [1, 3, 2]),
-    ],
-)
-def test_find_cycle(waits_for, cycle):
-    assert find_cycle({rank: [other] for rank, other in waits_for.items()}) == cycle
 
 
 # -------------------------------------------------------------------- looking at a real process
