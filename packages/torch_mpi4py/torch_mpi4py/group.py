@@ -69,9 +69,6 @@ class MPIGroup(ProcessGroup):
     def setGroupDesc(self, desc: str) -> None:
         self._desc = desc
 
-    def get_group_store(self) -> dist.Store:
-        return self._store
-
     @property
     def _device_types(self) -> list[torch.device]:
         return [CPU]
