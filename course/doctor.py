@@ -90,11 +90,6 @@ def examine() -> Iterator[Check]:
         yield replace(check, remedy=remedy)
 
 
-def doctor(show: Callable[[str], None] = print) -> None:
-    """Look at everything the course needs; show a line of each, with the remedy of what is red."""
-    machine.doctor(show, examine())
-
-
 def report(checks: list[Check]) -> dict[str, object]:
     """What a bug report needs, ready for JSON."""
     return {

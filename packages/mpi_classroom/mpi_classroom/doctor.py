@@ -13,8 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -310,17 +309,6 @@ def _guarded(check: Callable[[], Check]) -> Check:
             f"could not be checked: {type(error).__name__}: {error}",
             "run mpi-classroom doctor again",
         )
-
-
-def doctor(show: Callable[[str], None] = print, checks: Iterable[Check] | None = None) -> None:
-    """Show a line of each check (default: those of the machine), with the remedy of what is red."""
-    began, found = time.monotonic(), []
-    for check in examine() if checks is None else checks:
-        found.append(check)
-        show(check.line())
-    red = sum(not check.ok for check in found)
-    verdict = f"{red} to fix" if red else "all ok"
-    show(f"\n{verdict} ({len(found)} checks, {time.monotonic() - began:.0f} s)")
 
 
 def available_memory() -> int:

@@ -40,16 +40,15 @@ LETTERS: dict[Doing, str] = {doing: doing[0] for doing in get_args(Doing)} | {"i
 class Lane:
     """One rank: `words` say what it is doing, `seconds` how long it has been in the call it is in.
 
-    `waits_for`: the ranks that have not come to that call, as far as they are known. The rank has sent
-    `sent_bytes` in `messages` point-to-point messages and begun `collectives` since the cell began. `ticks`
-    has the letters of the last ten seconds in which cells ran, the oldest first; at first there are fewer.
+    The rank has sent `sent_bytes` in `messages` point-to-point messages and begun `collectives` since the
+    cell began. `ticks` has the letters of the last ten seconds in which cells ran, the oldest first; at first
+    there are fewer.
     """
 
     rank: int
     doing: Doing = "idle"
     words: str = "idle"
     seconds: float = 0.0
-    waits_for: tuple[int, ...] = ()
     in_circle: bool = False
     sent_bytes: int = 0
     messages: int = 0
@@ -141,7 +140,6 @@ class Lanes:
             doing,
             words_of(state, doing, missing),
             max(0.0, seconds - state.since) if state.call is not None else 0.0,
-            missing if doing == "waiting" else (),
             in_circle,
             max(0, counts.sent_bytes - base.sent_bytes),
             max(0, counts.sent - base.sent - _is_sending(state.call)),

@@ -111,7 +111,6 @@ def test_a_deadlock_names_the_circle_once_it_has_stood_for_a_second():
         "waiting in Send to rank 1, tag 0",
         "waiting in Send to rank 0, tag 0",
     ]
-    assert [lane.waits_for for lane in frame.lanes] == [(1,), (0,)]
     assert all(lane.in_circle and lane.seconds == 1.0 for lane in frame.lanes)
 
 
