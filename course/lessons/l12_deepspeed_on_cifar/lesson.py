@@ -142,7 +142,7 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# Now *one* process computes all 48 images, in two micro-batches. **Vote:** do the losses change?
+# Now *one* process trains on all 48 images, in two micro-batches. **Vote:** do the losses change?
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -150,7 +150,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only by rounding: updates use the same 48 images.
+# Only by rounding: both use the same 48 images.
 #
 # </details>
 
@@ -164,17 +164,17 @@ if __name__ == "__main__":
 # it needs    weight 4  +  gradient 4  +  Adam's two averages 8    =   16
 # it has      600 MiB / 33 million parameters                      =   19
 #
-# The limit (Linux only) excludes Python and libraries. Activations take a few MiB.
+# The limit needs Linux and excludes Python and libraries. Activations take a few MiB.
 # ```
 #
-# **Vote:** does it train?
+# **Vote:** is that enough?
 
 # %%
 from course_lib.effects import runs_within
 
 
 def trains(mib, ranks=2, **zero):  # `zero` replaces keys of the file
-    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # libraries warm up, unlimited
+    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # runs before the limit
     job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"
     return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
 
@@ -184,7 +184,7 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Before sending, stage 0 copies all our gradients into one buffer (up to 500 million): 16 + 4 = 20 bytes per parameter.
+# No. Before sending, stage 0 copies up to 500 million gradients (all ours) into one buffer: 16 + 4 = 20 bytes per parameter.
 #
 # </details>
 #
@@ -225,7 +225,7 @@ print("abc:", trains(600, stage=1, reduce_bucket_size=5e8), trains(600, stage=3)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only (c). The buffer of (a) takes 2 GB in any network. In (b), full weights and buffers exceed the other 9 bytes.
+# Only (c). The buffer of (a) reserves 2 GB in any network. In (b), full weights and buffers exceed the 9 bytes left.
 #
 # </details>
 #
@@ -248,7 +248,7 @@ print("abc:", trains(600, stage=1, reduce_bucket_size=5e8), trains(600, stage=3)
 # kept 10  +  full weights 4  +  a buffer to gather them 3.4  +  other buffers 2.7  =  20.1 bytes per parameter
 # ```
 #
-# At 0, each layer waits for its weights. Large models keep the default: in 16 bits, 0.1 GB.
+# At 0, each layer waits for its weights. For large models, keep the default: 0.1 GB (16-bit).
 #
 # </details>
 
@@ -264,7 +264,7 @@ print("abc:", trains(600, stage=1, reduce_bucket_size=5e8), trains(600, stage=3)
 # on a ring, an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
 #
-# We race a smaller network on a link of 50 MB/s (imitated). A rank has room for 3 of its 12 images: four micro-batches per update. Keys have their defaults.
+# We race a smaller network on a link of 50 MB/s (imitated). A rank has room for 3 of its 12 images: four micro-batches per update. ZeRO's keys have defaults.
 
 # %%
 predict("Which stage is slowest?", None)
@@ -306,7 +306,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # stage 0        2                  =   2    all-reduce, once per update
 # stage 1        2     +     1      =   3    the same, then gather the new weights
 # stage 2      4 · 2   +     1      =   9    all-reduce in each micro-batch (More has a key that sends 4 · 1)
-# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather in each micro-batch (so few weights: kept until backward)
+# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather in each micro-batch (few weights stay gathered until backward)
 # ```
 #
 # </details>
@@ -315,7 +315,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 
 # %%
 # %%px --timeout 200
-rows.append(third_step(3, room=6))  # then draw again
+rows.append(third_step(3, room=6))  # then rerun `show`'s cell
 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
@@ -342,10 +342,10 @@ rows.append(third_step(3, room=6))  # then draw again
 # stage 2         16                                        3                    9
 # stage 3          1.8                                      3                   12
 #
-# 12 = 4 · 1 + 4 · 2: a billion weights lie between most layers' forward and backward, so DeepSpeed gathers twice
+# 12 = 4 · 1 + 4 · 2: between most layers' forward and backward, a billion weights are used: DeepSpeed gathers twice
 # on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
 # sent: on a ring, one rank per GPU; by default, only stage 3 sends while computing (stages 1, 2: set overlap_comm)
-# stage 3 on 2,048: with zero_hpz_partition_size=8, each node keeps a copy (1.8 GB more per GPU); backward gathers inside the node
+# stage 3 on 2,048: with zero_hpz_partition_size=8, each node keeps all weights (1.8 GB more per GPU); backward gathers inside it
 # ```
 #
 # </details>
@@ -354,8 +354,8 @@ rows.append(third_step(3, room=6))  # then draw again
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
-# - With equal micro-batches (for text: in tokens), every stage trains as one process does, but for rounding, batch norm and dropout.
-# - Take stage 0 or 1 if it has room for micro-batches that keep a GPU busy. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
+# - With equal micro-batches (for text: in tokens), every stage trains as one process does, except rounding, batch norm and dropout.
+# - Take stage 0 or 1 if it leaves room for micro-batches that keep a GPU busy. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -401,7 +401,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# The numbers sent do not determine the seconds. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step: stage 3 took 70 % longer than stage 1. With eight: 2.1, 2.3 and 2.8 s, 33 % longer. A larger batch computes more and sends no more.
+# Numbers sent alone do not determine the time. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step: stage 3 took 70 % longer than stage 1. With eight: 2.1, 2.3 and 2.8 s, 33 % longer. With larger batches, ranks compute more but send no more.
 #
 # **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches also affect what it sends.
 #
@@ -429,14 +429,14 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Each rank writes its shard of the optimizer state, so all nodes must see the folder. If only rank 0 called it, it would hang at a barrier.
+# (b). Each rank writes its shard of the optimizer state, so all nodes must see the folder. Called on rank 0 only, it would hang at a barrier.
 #
 # </details>
 
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`, which joins all shards into the full weights. To resume, all ranks call `engine.load_checkpoint(path, tag="first")`. On a different number of ranks, first rewrite the folder as a **universal checkpoint**, with
+# Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`, which joins all shards into the full weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`. For a different number of ranks, first make a **universal checkpoint**, with
 # one folder per parameter (`python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`), set `"checkpoint": {"load_universal": true}`, and load `tag="universal"`. (Load trusted checkpoints only: a pickle can run any code.)
 #
 # **The JSON file.** Does it suit your number of ranks?

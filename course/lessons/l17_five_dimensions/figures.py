@@ -16,6 +16,7 @@ def draw_directions(replays: Mapping[str, Sequence[Pass]]) -> Picture:
     Images of replica 1, which begin on rank 3, have its colours, and a prime in the picture's words.
     """
     picture = schedule_grids({name: in_time(passes) for name, passes in replays.items()})
+    picture.figure.axes[-1].set_xlabel("time (slots)")
     return Picture(picture.figure, f"{picture.alt} A prime marks replica 1, which starts on rank 3.")
 
 

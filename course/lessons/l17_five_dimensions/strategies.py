@@ -580,7 +580,9 @@ def main(arguments: Sequence[str]) -> None:
             strategy = replace(strategy, mistake=f"without {given.omit}", replaces=without, wrong=nothing)
         right, wrong = measure(comm, strategy), measure(comm, strategy, mistaken=True)
         if comm.rank == 0 and names:
-            equal, off = "equal to one process, up to rounding", "off by {:.1g}; weights are about 0.1"
+            moved = apart(in_one_process(small_net()).parameters(), small_net().parameters())
+            equal = "equal to one process, up to rounding"
+            off = f"off by {{:.1g}}; training moves weights by up to {moved:.1g}"
             print("as written:", equal if right < ROUNDING else off.format(right))
             print(f"with a mistake ({strategy.mistake}):", off.format(wrong), flush=True)
         elif comm.rank == 0:
