@@ -192,7 +192,7 @@ EXERCISES = (BATCH, SEVEN_BILLION, AN_UPDATE, WHO_SAVES, SCRIPT)
 PREDICTIONS = (
     Prediction(
         id="12.p4",
-        question="Which stage is slowest?",
+        question="How many numbers per parameter does stage 2 send?",
         objectives=(3,),
         targets=("higher-stage-is-faster",),
     ),

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# The library **DeepSpeed** implements ZeRO. One digit of a JSON file selects the stage. Which digit do you need?
+# The library **DeepSpeed** implements ZeRO. One digit of a JSON file selects the stage. Which do you need?
 
 # %%
 from pathlib import Path
@@ -38,11 +38,11 @@ _ = Path("code/ds_config.json").write_text("""\
 # stage                 0 is plain data parallelism
 # gradient_clipping     scales gradients down if their norm is above 1
 # reduce_bucket_size    stages 1 to 3 collect gradients in a buffer; ours holds 2 million, to save memory
-#                       (on GPUs, delete it: the default is 500 million)
+#                       (on GPUs, delete this key: default 500 million)
 # torch_adam            uses PyTorch's AdamW: DeepSpeed's own must be compiled
 # ```
 #
-# The next two cells start DeepSpeed. Skim them:
+# The next cells start DeepSpeed. Skim them:
 
 # %%
 # %%px --save 12_train.py
@@ -130,7 +130,7 @@ def train(config, steps=3, width=1536, room=24):
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
             loss = F.cross_entropy(engine(x / 8 - 1), y)
             engine.backward(loss)
-            engine.step()  # updates after the last micro-batch
+            engine.step()  # after the last micro-batch: updates, zeroes gradients
             total += loss.detach() * micro / batch  # all totals add up to the batch's mean
         dist.all_reduce(total)
         yield batch, total.item()
@@ -142,7 +142,7 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# Now *one* process trains on all 48 images, in two micro-batches. **Vote:** do the losses change?
+# *One* process trains on all 48 images, in two micro-batches. **Vote:** do the losses change?
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -150,14 +150,14 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only by rounding: both use the same 48 images.
+# Only by rounding.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# *Two* ranks train in stage 0, with 600 MiB each:
+# *Two* ranks train in stage 0, 600 MiB each:
 #
 # ```
 #                                                                    bytes per parameter
@@ -225,7 +225,7 @@ print("abc:", trains(600, stage=1, reduce_bucket_size=5e8), trains(600, stage=3)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only (c). The buffer of (a) reserves 2 GB in any network. In (b), full weights and buffers exceed the 9 bytes left.
+# Only (c). The buffer of (a) reserves 2 GB for any network. In (b), full weights and buffers exceed the 9 bytes left.
 #
 # </details>
 #
@@ -236,7 +236,7 @@ print("abc:", trains(600, stage=1, reduce_bucket_size=5e8), trains(600, stage=3)
 # reduce_bucket_size              500 million (ours: 2 million)  gradients per buffer
 # stage3_prefetch_bucket_size     50 million                     weights gathered ahead
 # stage3_max_reuse_distance       1,000 million                  keep a layer's weights until backward
-#                                                                if fewer are used in between
+#                                                                if fewer than this come between
 # ```
 
 # %% [markdown]
@@ -248,14 +248,14 @@ print("abc:", trains(600, stage=1, reduce_bucket_size=5e8), trains(600, stage=3)
 # kept 10  +  full weights 4  +  a buffer to gather them 3.4  +  other buffers 2.7  =  20.1 bytes per parameter
 # ```
 #
-# At 0, each layer waits for its weights. For large models, keep the default: 0.1 GB (16-bit).
+# At 0, each layer waits for its weights. Large models can afford the default: 0.1 GB (16-bit).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · The race
 #
-# A higher stage keeps less. Is it slower? ZeRO's paper counts what a rank sends per update, with one micro-batch:
+# A higher stage keeps less. Is it slower? ZeRO's paper counts what a rank sends, with one micro-batch per update:
 #
 # ```
 # stage                    0    1    2    3
@@ -264,54 +264,56 @@ print("abc:", trains(600, stage=1, reduce_bucket_size=5e8), trains(600, stage=3)
 # on a ring, an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
 #
-# We race a smaller network on a link of 50 MB/s (imitated). A rank has room for 3 of its 12 images: four micro-batches per update. ZeRO's keys have defaults.
+# We race a smaller network on a link of 50 MB/s (imitated). A rank has room for 3 of its 12 images: four micro-batches per update. ZeRO's keys have their defaults.
 
 # %%
-predict("Which stage is slowest?", None)
+predict("How many numbers per parameter does stage 2 send?", None)
 
 # %%
 # %%px --timeout 300
 from time import perf_counter
 
 from course_lib.effects import slow_collectives
+from course_lib.rows import Row
 
 
 def third_step(stage, room=3, **keys):
-    """Print the numbers per parameter that a rank sends (clipping sends few); time them."""
+    """Print the numbers per parameter that a rank sends (clipping: few), and time it."""
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns the layers' order
     start = perf_counter()
-    with slow_collectives(mb_per_s=50) as sent:  # as on a ring, nothing overlaps
+    with slow_collectives(mb_per_s=50) as sent:  # each sleeps a ring's time; nothing overlaps
         _, loss = next(steps)
     took = perf_counter() - start
     numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # 4.73 million parameters
+    total = sum(numbers.values())
     if rank == 0:
-        print(f"stage {stage}, loss {loss:.3f}: {sum(numbers.values())} = {numbers} {keys or ''}")
-    return {"labels": {"stage": f"{stage}, room {room}"}, "value": took, "unit": "s", "kind": "measured"}
+        print(f"stage {stage}, loss {loss:.3f}: {total} = {numbers} {keys or ''}")
+    return Row({"stage": f"{stage}, room {room}", "sent": total}, took, took, took)  # to draw
 
 
 rows = [third_step(stage) for stage in range(4)]
 
 # %% tags=["nbval-ignore-output"]
-outcome("Which stage is slowest?", max(range(4), key=lambda stage: cluster[0]["rows"][stage]["value"]))
+outcome("How many numbers per parameter does stage 2 send?", cluster[0]["rows"][2]["sent"])
 show(cluster[0]["rows"], x="stage", y="time of the third update")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Stage 2. In stages 0 and 1, a rank adds up its micro-batches' gradients, and sends once. In 2 and 3, it keeps only its shard, so it sends in each micro-batch:
+# Nine. In stages 0 and 1, a rank sums its micro-batches' gradients, and sends once. In 2 and 3, it keeps only its shard, so it sends in each micro-batch:
 #
 # ```
 #            gradients   weights
 # stage 0        2                  =   2    all-reduce, once per update
-# stage 1        2     +     1      =   3    the same, then gather the new weights
-# stage 2      4 · 2   +     1      =   9    all-reduce in each micro-batch (More has a key that sends 4 · 1)
-# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather in each micro-batch (few weights stay gathered until backward)
+# stage 1        2     +     1      =   3    the same, then gather new weights
+# stage 2      4 · 2   +     1      =   9    all-reduce each time (a key in More: 4 · 1)
+# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather each time (few weights: all stay until backward)
 # ```
 #
 # </details>
 #
-# **Contest:** change one number so that stage 3 beats stage 1.
+# **Contest:** with one number, let stage 3 beat stage 1.
 
 # %%
 # %%px --timeout 200
@@ -342,7 +344,7 @@ rows.append(third_step(3, room=6))  # then rerun `show`'s cell
 # stage 2         16                                        3                    9
 # stage 3          1.8                                      3                   12
 #
-# 12 = 4 · 1 + 4 · 2: between most layers' forward and backward, a billion weights are used: DeepSpeed gathers twice
+# 12 = 4 · 1 + 4 · 2: between most layers' forward and backward, over a billion weights are used: DeepSpeed gathers twice
 # on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
 # sent: on a ring, one rank per GPU; by default, only stage 3 sends while computing (stages 1, 2: set overlap_comm)
 # stage 3 on 2,048: with zero_hpz_partition_size=8, each node keeps all weights (1.8 GB more per GPU); backward gathers inside it
@@ -354,7 +356,7 @@ rows.append(third_step(3, room=6))  # then rerun `show`'s cell
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
-# - With equal micro-batches (for text: in tokens), every stage trains as one process does, except rounding, batch norm and dropout.
+# - With equal micro-batches (for text: in tokens), every stage trains as one process does, except for rounding, batch norm and dropout.
 # - Take stage 0 or 1 if it leaves room for micro-batches that keep a GPU busy. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
 
 # %% [markdown] tags=["slide"]
@@ -392,7 +394,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces even a bucket with a single owner.
 #
-# Without mixed buckets, a `reduce` brings each owner its sum: on a ring, every other rank sends once. This is not the default: on many ranks, many small messages can take longer than one all-reduce.
+# Without mixed buckets, a `reduce` brings each owner its sum: on a ring, all others send once. This is not the default: on many ranks, many small messages can take longer than one all-reduce.
 #
 # </details>
 #
@@ -401,7 +403,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# Numbers sent alone do not determine the time. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step: stage 3 took 70 % longer than stage 1. With eight: 2.1, 2.3 and 2.8 s, 33 % longer. With larger batches, ranks compute more but send no more.
+# Numbers sent alone do not determine the time. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step: stage 3 took 70 % longer than stage 1. With eight: 2.1, 2.3 and 2.8 s, 33 % longer. With larger micro-batches, ranks compute more but send no more.
 #
 # **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches also affect what it sends.
 #
