@@ -86,7 +86,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)
 
 # %% [markdown] tags=["subslide"]
-# Images are drawn shapes of CIFAR-10's size, pixels 0 to 15. The network has 33 million parameters:
+# Images are shapes of CIFAR-10's size, pixels 0 to 15. The network has 33 million parameters:
 
 # %%
 # %%px --save 12_train.py
