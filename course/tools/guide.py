@@ -96,7 +96,10 @@ def discussion(lesson: LessonSource) -> str:
     found = ENDS_CORE.search(text)
     if found is None:
         return ""
-    question, answer = (" ".join(part.split()) for part in found.groups())
+    question, answer = found.groups()
+    question = " ".join(question.split())
+    if "```" not in answer:  # a table keeps its lines
+        answer = " ".join(answer.split())
     return f"> {question}\n\n**Answer.** {re.sub(r'</?code>', '`', answer)}"
 
 

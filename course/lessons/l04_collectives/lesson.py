@@ -217,7 +217,9 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) are 5,000 times better: their product and the model's crossovers stay; doubling's extra additions lower them. NCCL has trees, not doubling. Overlap (lesson 06) hides part |
+# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) are both 5,000 times better: crossovers stay (additions lower them) |
+# | NCCL | reckons with 14 µs per large message between nodes; has trees, not doubling |
+# | training | hides part behind computing (overlap, lesson 06) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -230,7 +232,15 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Change section 3's `alpha, bandwidth`.
 #
-# <details><summary>What to listen for</summary>In the model, on 64 (crossover 10 MB), the ring takes 3.7 ms, doubling 6.1; on 2,048 (159 MB), 59 and 11. Halving: 2.1, 2.3.</details>
+# <details><summary>What to listen for</summary>In the model, the ring on 64, doubling on 2,048; halving beats both:
+#
+# ```
+#               crossover      ring     doubling    halving
+#    64 GPUs      10 MB       3.7 ms     6.1 ms     2.1 ms
+# 2,048 GPUs     159 MB        59         11        2.3
+# ```
+#
+# </details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
