@@ -89,8 +89,8 @@ def batch_keys(global_batch, ranks, room):
         WrongAnswer(changed(_BATCH, ("max(size", "min(size")), "images at a time work, but"),
         WrongAnswer(changed(_BATCH, ("share // micro", "share / micro")), "wants an integer"),
     ),
-    why="DeepSpeed also divides each micro-batch's loss by the number of micro-batches. Would AdamW notice "
-    "if it did not?",
+    why="DeepSpeed also divides each micro-batch's loss by the number of micro-batches. Without "
+    "clipping, would AdamW notice if it did not?",
 )
 
 # -------------------------------------------------------------------- questions

@@ -195,7 +195,7 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 print("2 ranks, stage 1 trains:", trains(600))
 
 # %% [markdown]
-# Now count first. Each of N ranks keeps:
+# Each of N ranks keeps:
 #
 # ```
 #            bytes per parameter                              on 2 ranks    on 4 ranks
@@ -259,7 +259,7 @@ print("abc:", trains(600, stage=1, reduce_bucket_size=5e8), trains(600, stage=3)
 #
 # ```
 # stage                    0    1    2    3
-# numbers per parameter    2    2    2    3      (we leave out the factor (N − 1)/N)
+# numbers per parameter    2    2    2    3      (without the factor (N − 1)/N)
 #
 # on a ring, an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
@@ -282,7 +282,7 @@ def third_step(stage, room=3, **keys):
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns the layers' order
     start = perf_counter()
-    with slow_collectives(mb_per_s=50) as sent:  # each sleeps a ring's time; nothing overlaps
+    with slow_collectives(mb_per_s=50) as sent:  # each takes a ring's time; nothing overlaps
         _, loss = next(steps)
     took = perf_counter() - start
     numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # 4.73 million parameters
@@ -305,10 +305,10 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 #
 # ```
 #            gradients   weights
-# stage 0        2                  =   2    all-reduce, once per update
-# stage 1        2     +     1      =   3    the same, then gather new weights
-# stage 2      4 · 2   +     1      =   9    all-reduce each time (a key in More: 4 · 1)
-# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather each time (few weights: all stay until backward)
+# stage 0        2                  =   2    all-reduce
+# stage 1        2     +     1      =   3    all-reduce, then all-gather
+# stage 2      4 · 2   +     1      =   9    all-reduce (a key in More: 4 · 1)
+# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather (so few weights stay until backward)
 # ```
 #
 # </details>
@@ -322,7 +322,7 @@ rows.append(third_step(3, room=6))  # then rerun `show`'s cell
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `room=12`: one micro-batch holds all 12 images, so stage 3 sends 1 + 1. Saved memory can buy speed.
+# `room=12`: one micro-batch holds all 12 images, so stage 3 sends 1 + 1. A large model would send 1 + 2.
 #
 # </details>
 
@@ -344,10 +344,10 @@ rows.append(third_step(3, room=6))  # then rerun `show`'s cell
 # stage 2         16                                        3                    9
 # stage 3          1.8                                      3                   12
 #
-# 12 = 4 · 1 + 4 · 2: between most layers' forward and backward, over a billion weights are used: DeepSpeed gathers twice
+# 12 = 4 · 1 + 4 · 2: over a billion weights come between most layers' forward and backward: DeepSpeed gathers twice
 # on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
-# sent: on a ring, one rank per GPU; by default, only stage 3 sends while computing (stages 1, 2: set overlap_comm)
-# stage 3 on 2,048: with zero_hpz_partition_size=8, each node keeps all weights (1.8 GB more per GPU); backward gathers inside it
+# sent: on a ring, one rank per GPU; by default, only stage 3 sends while computing (stages 1, 2: overlap_comm, 1 GB more)
+# stage 3 on 2,048, 8 per node: with zero_hpz_partition_size=8, each node keeps all weights (1.8 GB more per GPU); backward gathers inside it
 # ```
 #
 # </details>
@@ -357,7 +357,7 @@ rows.append(third_step(3, room=6))  # then rerun `show`'s cell
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
 # - With equal micro-batches (for text: in tokens), every stage trains as one process does, except for rounding, batch norm and dropout.
-# - Take stage 0 or 1 if it leaves room for micro-batches that keep a GPU busy. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
+# - Take stage 0 or 1 if it leaves room for micro-batches that keep a GPU busy, or stage 2 with one per update. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -394,7 +394,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces even a bucket with a single owner.
 #
-# Without mixed buckets, a `reduce` brings each owner its sum: on a ring, all others send once. This is not the default: on many ranks, many small messages can take longer than one all-reduce.
+# Without mixed buckets, `reduce` sends each owner its summed shard: on a ring, all others send it once. This is not the default: on many ranks, many small messages can take longer than one all-reduce.
 #
 # </details>
 #
@@ -431,7 +431,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Each rank writes its shard of the optimizer state, so all nodes must see the folder. Called on rank 0 only, it would hang at a barrier.
+# (b). Each rank writes its shard of the optimizer state, so all nodes must see the folder. If only rank 0 called it, rank 0 would hang at a barrier.
 #
 # </details>
 
@@ -455,8 +455,8 @@ if rank == 0:
 #
 # `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10, and `code/run_ds.sh` starts it. `deepspeed --hostfile hosts code/12_train.py` reads the machines from a **hostfile**.
 #
-# If GPU memory is too small, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory. **ZeRO-Infinity** also moves weights, and can use disks.
-# [On a GPU machine](../docs/on_a_gpu_machine.md) has their keys, and those for 16-bit weights.
+# If GPU memory is too small, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and updates weights there. **ZeRO-Infinity** also moves weights, and can use disks.
+# [On a GPU machine](../docs/on_a_gpu_machine.md) has their keys, those for 16-bit weights, and `zero.Init`: without it, even in stage 3, each rank first builds the full model.
 
 # %% [markdown]
 # ## References
