@@ -20,18 +20,18 @@ def held_state(
     rank: int,
     each: StateBytes = ADAM_FP32,
     *,
-    frozen: Sequence[int] = (),
+    frozen: int = 0,
 ) -> StateBytes:
     """The bytes that `rank` keeps of parameters in flat buffers; `lengths`: the elements of each buffer.
 
     Each buffer is cut into one shard per rank, as even as can be: a bucket of stages 1 and 2, a layer's
-    weights in stage 3. `frozen` buffers are not trained: they have weights only. A tied weight counts once.
+    weights in stage 3. Of `frozen` parameters, every rank has all weights, and nothing else. A tied
+    weight counts once.
     """
     _check(stage, ranks)
     whole, mine = sum(lengths), shard_length(lengths, ranks, rank)
-    still = shard_length(frozen, ranks, rank) if stage >= SHARDED_FROM.weights else sum(frozen)
     return StateBytes(
-        each.weights * ((mine if stage >= SHARDED_FROM.weights else whole) + still),
+        each.weights * ((mine if stage >= SHARDED_FROM.weights else whole) + frozen),
         each.gradients * (mine if stage >= SHARDED_FROM.gradients else whole),
         each.optimizer * (mine if stage >= SHARDED_FROM.optimizer else whole),
     )

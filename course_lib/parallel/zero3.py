@@ -39,6 +39,7 @@ from course_lib.parallel.zero_shards import (
     alike,
     all_gather,
     broadcast,
+    frozen_parameters,
     reduce_scatter,
 )
 from course_lib.theory.partition import even_ranges
@@ -60,8 +61,7 @@ class LayerBucket(Bucket):
     def __init__(self, comm: MPI.Intracomm, parameters: Sequence[nn.Parameter]) -> None:
         super().__init__(comm, parameters)
         self.nbytes = self.weights.flat.nbytes
-        if self.trains:
-            self.gradient_shard = torch.zeros_like(self.shard)
+        self.gradient_shard = torch.zeros_like(self.shard)
         self.full_gradients: FlatGradients | None = None  # from the layer's backward until `reduce`
         self.gathered, self.pinned = True, False  # pinned: not to be freed
         for parameter in self.parameters:
@@ -95,7 +95,7 @@ class LayerBucket(Bucket):
 
     def expect_gradients(self) -> None:
         """Make every gradient a view of one flat buffer of zeros, to which backward adds."""
-        if self.trains and self.full_gradients is None:
+        if self.full_gradients is None:
             # Only while the weights are gathered: a freed parameter, and so its gradient, has no elements.
             self.full_gradients = FlatGradients(self.parameters)
 
@@ -122,20 +122,20 @@ class Zero3(ShardedOptimizer):
         zero = Zero3(comm, model, lambda shards: AdamW(shards, lr=1e-3), layers=model.blocks)
 
     `layers` are modules of `model` that are gathered one at a time. Parameters in none of them, or in two,
-    stay gathered while the model runs. Between steps parameters are empty; inside `with zero.full_weights():`
-    they can be read and written. Gradients are summed over ranks: divide the loss by `comm.size` for their
-    mean. A parameter without a gradient has one of zeros, so momentum and weight decay act on it, too.
+    stay gathered while the model runs; frozen ones stay whole on every rank. Between steps all others are
+    empty; inside `with zero.full_weights():` they can be read and written. Gradients are summed over ranks:
+    divide the loss by `comm.size` for their mean. A parameter without a gradient has one of zeros, so
+    momentum and weight decay act on it, too.
 
     Gathering is collective: all ranks must run the same layers, forward and backward, in the same order, and
     reach the same parameters. Nothing checks this: ranks that differ wait forever or gather wrong weights.
 
     A layer's backward begins with the gradient of its outputs, so a loss must be made of outputs, not of
     tensors that a layer stored inside. It ends when all trained weights of the layer have their gradients, so
-    its `forward` must not use a trained weight's `detach()`, which backward may need even later. A frozen
-    weight is needed until the inputs have theirs, so tensors that need gradients must come as arguments.
-    The hooks find arguments and outputs in lists, tuples and dicts, not in dataclasses. A checkpoint with
-    `use_reentrant=True` must not use weights that the layer also uses outside of it. Otherwise backward reads
-    freed memory: a RuntimeError about a size of 0, or a segmentation fault.
+    its `forward` must not use a trained weight's `detach()`, which backward may need even later. The hooks
+    find outputs in lists, tuples and dicts, not in dataclasses. A checkpoint with `use_reentrant=True` must
+    not use weights that the layer also uses outside of it. Otherwise backward reads freed memory: a
+    RuntimeError about a size of 0, or a segmentation fault.
     """
 
     buckets: Sequence[LayerBucket]
@@ -161,15 +161,10 @@ class Zero3(ShardedOptimizer):
             for module, parameters in layers_with_parameters(model, list(layers))
         ]
         buckets = [bucket for _, in_layer in self.layers for bucket in in_layer]
-        broadcast(comm, model.buffers())
+        broadcast(comm, [*frozen_parameters(model), *model.buffers()])
         super().__init__(comm, model, buckets, make_optimizer, max_norm)
         for index, (module, in_layer) in enumerate(self.layers):
             LayerHooks(module, in_layer, partial(self.gather, index))
-
-    @property
-    def trained(self) -> Sequence[LayerBucket]:
-        """The buckets that are not frozen."""
-        return [bucket for bucket in self.buckets if bucket.trains]
 
     def gather(self, index: int) -> None:
         """Gather the weights of layer `index`; `fast/zero.py` then starts to gather the layer after it."""
@@ -221,55 +216,43 @@ class Zero3(ShardedOptimizer):
 class LayerHooks:
     """Gathers a layer just before it runs, forward and backward, and frees it just after.
 
-    Each node of autograd's graph that uses a trained weight also sends it a gradient, so when all trained
-    weights have theirs, no node needs them any more. A frozen weight gets no gradient: backward may need it
-    until the layer's inputs have theirs.
+    Each node of autograd's graph that uses a weight also sends it a gradient, so when all weights have
+    theirs, no node needs them any more.
     """
 
     def __init__(self, module: nn.Module, buckets: Sequence[LayerBucket], gather: Callable[[], None]) -> None:
         self.buckets, self.gather = buckets, gather
-        self.trained = [parameter for bucket in buckets if bucket.trains for parameter in bucket.parameters]
-        self.frozen = any(not bucket.trains for bucket in buckets)
-        self.marks: set[object] = set()  # of the inputs of the call that runs now, if a weight is frozen
+        self.parameters = [parameter for bucket in buckets for parameter in bucket.parameters]
         self.last_pass = -1  # the last backward pass that reached the layer
-        self.missing: set[object] = set()  # the weights and marks that have no gradient yet in that pass
-        self.done: set[object] = set()  # the weights and marks that have theirs
-        module.register_forward_pre_hook(lambda _, *inputs: self.before_forward(inputs), with_kwargs=True)
+        self.missing: set[torch.Tensor] = set()  # the weights that have no gradient yet in that pass
+        module.register_forward_pre_hook(lambda _module, _inputs: self.gather())
         module.register_forward_hook(lambda _module, _inputs, outputs: self.after_forward(outputs))
-        for parameter in self.trained:
+        for parameter in self.parameters:
             parameter.register_post_accumulate_grad_hook(self.reached)
-
-    def before_forward(self, inputs: Any) -> None:
-        """Gather the weights; if one is frozen, mark the inputs, to know when they have their gradients."""
-        self.gather()
-        marked = needing_gradients(inputs) if self.frozen else []
-        self.marks = {mark(each, self.reached) for each in marked}
 
     def after_forward(self, outputs: Any) -> None:
         """Free the weights; the first of `outputs` that backward reaches gathers them again."""
         for tensor in needing_gradients(outputs):
-            tensor.register_hook(partial(self.before_backward, self.marks))
+            tensor.register_hook(self.before_backward)
         # Activation checkpointing runs this forward inside backward, which needs the weights right after.
         if not in_backward():
             for bucket in self.buckets:
                 bucket.free()
 
-    def before_backward(self, marks: set[object], _gradient: torch.Tensor) -> None:
-        """Gather the weights, and expect the gradients of the trained ones and of the inputs with `marks`."""
+    def before_backward(self, _gradient: torch.Tensor) -> None:
+        """Gather the weights, and expect their gradients."""
         if self.last_pass != backward_pass():
             self.last_pass = backward_pass()
-            self.missing, self.done = set(self.trained), set()  # the last pass may have left some
-        elif not self.missing and marks <= self.done:
-            return  # all that this call waits for is done: this output is an input, returned as it was
-        self.missing |= marks - self.done
+            self.missing = set(self.parameters)  # the last pass may have left some
+        elif not self.missing:
+            return  # all weights have their gradients: this output is an input, returned as it was
         self.gather()
         for bucket in self.buckets:
             bucket.expect_gradients()
 
-    def reached(self, what: object) -> None:
-        """A weight, or an input with this mark, has its gradient: after the last one, sum and free."""
-        self.missing.discard(what)
-        self.done.add(what)
+    def reached(self, parameter: torch.Tensor) -> None:
+        """A weight has its gradient: after the last one, sum and free."""
+        self.missing.discard(parameter)
         if not self.missing:
             finish(self.buckets)
 
@@ -279,16 +262,6 @@ def finish(buckets: Iterable[LayerBucket]) -> None:
     for bucket in buckets:
         bucket.reduce()
         bucket.free()
-
-
-def mark(tensor: torch.Tensor, reached: Callable[[object], None]) -> object:
-    """A mark for `tensor`: backward calls `reached` with it when the tensor has its gradient.
-
-    Not the tensor itself, which a set of them would keep alive.
-    """
-    new = object()
-    tensor.register_hook(lambda _gradient: reached(new))
-    return new
 
 
 def in_backward() -> bool:
@@ -309,7 +282,7 @@ def needing_gradients(tensors: Any) -> list[torch.Tensor]:
 def layers_with_parameters(
     model: nn.Module, layers: list[nn.Module]
 ) -> list[tuple[nn.Module, list[nn.Parameter]]]:
-    """Each layer with the parameters that it alone uses; `model`, first, with all the others.
+    """Each layer with the trained parameters that it alone uses; `model`, first, with all the others.
 
     ValueError when a parameter of a layer is not in the model.
     """
@@ -325,7 +298,7 @@ def layers_with_parameters(
                 raise ValueError("a layer has a parameter that is not in the model")
             users[parameter].add(number)
     own: list[list[nn.Parameter]] = [[] for _ in (model, *layers)]
-    for parameter, numbers in users.items():
+    for parameter, numbers in ((each, by) for each, by in users.items() if each.requires_grad):
         own[numbers.pop() if len(numbers) == 1 else 0].append(parameter)
     return [(module, each) for module, each in zip((model, *layers), own, strict=True) if each]
 

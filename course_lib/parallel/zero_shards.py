@@ -96,7 +96,7 @@ class Bucket:
     """Parameters whose weights are one flat buffer, and the shard of it that this rank owns and updates.
 
     `shard` is a view of the weights, in stage 3 a copy; `master` is what the optimizer updates: the shard
-    itself, or for 16-bit weights that train a float32 copy of it. `gradient_shard`: this rank's shard of the
+    itself, or for 16-bit weights a float32 copy of it. `gradient_shard`: this rank's shard of the
     summed gradients.
     """
 
@@ -108,9 +108,7 @@ class Bucket:
         broadcast(comm, [self.weights.flat])  # all replicas start equal
         self.weights.attach()
         self.shard = self.own_shard()
-        self.trains = self.parameters[0].requires_grad  # all of them or none: see `alike`
-        master = self.shard.float() if self.trains and self.shard.dtype in SIXTEEN_BIT else self.shard
-        self.master = nn.Parameter(master, requires_grad=self.trains)  # integers cannot require a gradient
+        self.master = nn.Parameter(self.shard.float() if self.shard.dtype in SIXTEEN_BIT else self.shard)
 
     def owned(self, flat: torch.Tensor) -> torch.Tensor:
         """The part of a flat buffer that this rank owns, as a view."""
@@ -159,11 +157,16 @@ def buckets_of(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> list[li
 
 
 def alike(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """`parameters`, grouped by dtype and by whether they are trained."""
-    groups: dict[tuple[torch.dtype, bool], list[nn.Parameter]] = {}
+    """`parameters`, grouped by dtype."""
+    groups: dict[torch.dtype, list[nn.Parameter]] = {}
     for parameter in parameters:
-        groups.setdefault((parameter.dtype, parameter.requires_grad), []).append(parameter)
+        groups.setdefault(parameter.dtype, []).append(parameter)
     return list(groups.values())
+
+
+def frozen_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that are not trained; no stage shards them."""
+    return [parameter for parameter in model.parameters() if not parameter.requires_grad]
 
 
 class ShardedOptimizer:
@@ -186,13 +189,8 @@ class ShardedOptimizer:
     ) -> None:
         self.comm, self.buckets, self.max_norm = comm, buckets, max_norm
         self.model, self.stepped = model, False  # stepped since zero_grad; only stages 2 and 3 read it
-        self.masters = [bucket.master for bucket in self.trained]
+        self.masters = [bucket.master for bucket in buckets]
         self.optimizer = make_optimizer(list(self.masters))
-
-    @property
-    def trained(self) -> Sequence[Bucket]:
-        """The buckets that the optimizer updates: all, but in stage 3 not the frozen ones."""
-        return self.buckets
 
     def update(self, owners: MPI.Intracomm) -> float | None:
         """Update what this rank owns; returns the gradients' norm if `max_norm` is set, else None.
@@ -201,20 +199,20 @@ class ShardedOptimizer:
         """
         self.check_parameters()
         norm, self.stepped = None, True
-        for bucket in self.trained:
+        for bucket in self.buckets:
             # In float32 `to` makes no copy: what is clipped then is gradient_shard itself.
             bucket.master.grad = bucket.gradient_shard.to(bucket.master.dtype)
         if self.max_norm is not None:
             norm = clip_gradients(owners, self.masters, self.max_norm)
         self.optimizer.step()
-        for bucket in self.trained:
+        for bucket in self.buckets:
             bucket.master.grad = None
             bucket.round_master()
         return norm
 
     def check_parameters(self) -> None:
         """ValueError unless the model trains the parameters that it trained when this was made."""
-        known = {parameter for bucket in self.trained for parameter in bucket.parameters}
+        known = {parameter for bucket in self.buckets for parameter in bucket.parameters}
         if known != {parameter for parameter in self.model.parameters() if parameter.requires_grad}:
             raise ValueError(
                 f"{type(self).__name__} was made for {len(known)} trainable parameters, and the model trains "
@@ -231,7 +229,7 @@ class ShardedOptimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear this rank's shards of the gradients; torch's `set_to_none` makes no difference here."""
-        for bucket in self.trained:
+        for bucket in self.buckets:
             bucket.gradient_shard.zero_()
         self.stepped = False
 
@@ -257,7 +255,7 @@ class BucketedOptimizer(ShardedOptimizer, ABC):
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         groups = buckets_of(model.parameters(), bucket_bytes)
-        broadcast(comm, [*(p for p in model.parameters() if not p.requires_grad), *model.buffers()])
+        broadcast(comm, [*frozen_parameters(model), *model.buffers()])
         buckets = [self.bucket_type(comm, each) for each in groups]
         super().__init__(comm, model, buckets, make_optimizer, max_norm)
         self.prepare_gradients()

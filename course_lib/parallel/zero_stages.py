@@ -53,9 +53,9 @@ def held(zero: Zero) -> dict[str, list[torch.Tensor]]:
         for value in each.values()
         if torch.is_tensor(value) and value.dim()  # not the number of steps
     ]
-    masters = [bucket.master for bucket in zero.trained if bucket.master.dtype != bucket.shard.dtype]
+    masters = [bucket.master for bucket in zero.buckets if bucket.master.dtype != bucket.shard.dtype]
     return {
         "weights": [tensor for bucket in zero.buckets for tensor in (bucket.shard, bucket.weights.flat)],
-        "gradients": [bucket.gradient_shard for bucket in zero.trained],
+        "gradients": [bucket.gradient_shard for bucket in zero.buckets],
         "optimizer": [*state, *masters],
     }

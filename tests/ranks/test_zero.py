@@ -197,7 +197,7 @@ def test_a_tiled_layer_is_the_layer(comm: MPI.Intracomm) -> None:
     torch.testing.assert_close(tiled(x), expected)
     assert linear.weight.grad is not None
     assert linear.bias.grad is not None
-    total = sum(float(bucket.gradient_shard.sum()) for bucket in zero.trained)
+    total = sum(float(bucket.gradient_shard.sum()) for bucket in zero.buckets)
     own = float(linear.weight.grad.sum() + linear.bias.grad.sum()) * comm.size  # every rank had the batch
     assert comm.allreduce(total) == pytest.approx(own)
     with pytest.raises(ValueError, match="10 outputs make 1 to 10 tiles, not 11"):

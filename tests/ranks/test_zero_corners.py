@@ -75,35 +75,25 @@ def check_training(
 class Adapted(nn.Module):
     """A frozen layer, and a trained branch around it whose gradients backward finishes first (as LoRA)."""
 
-    def __init__(self, *, in_place: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.frozen = nn.Linear(WIDTH, WIDTH).requires_grad_(requires_grad=False)
         self.trained = nn.Linear(WIDTH, WIDTH)
-        self.in_place = in_place
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        # A copy: DeepSpeed, once imported, replaces F.linear by a function that keeps even what it need not.
-        y = self.trained(torch.tanh(self.frozen(1 * x).sin()))
-        if self.in_place:
-            x += y
-            return x
-        return x + y
+        return x + self.trained(torch.tanh(self.frozen(x).sin()))
 
 
 @pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
-@pytest.mark.parametrize("by_name", [False, True])
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_partly_frozen_layer_stays_until_backward_is_past_it(
-    comm: MPI.Intracomm, kind: Any, *, by_name: bool, in_place: bool
-) -> None:
+def test_partly_frozen_layers(comm: MPI.Intracomm, kind: Any) -> None:
     torch.manual_seed(0)
-    layers = nn.ModuleList(Adapted(in_place=in_place) for _ in range(3)).double()
+    layers = nn.ModuleList(Adapted() for _ in range(3)).double()
     x = torch.randn(2, WIDTH, dtype=torch.float64)
 
     def losses(layers: Any) -> list[torch.Tensor]:
         y = x.clone()
         for layer in (*layers, layers[0]):  # one is used twice
-            y = layer(x=y) if by_name else layer(y)
+            y = layer(y)
         return [y.square().sum()]
 
     check_training(comm, kind, layers, losses, freed=kind is Zero3)
@@ -122,30 +112,6 @@ def test_partly_frozen_layers_with_activation_checkpointing(comm: MPI.Intracomm,
         return [y.square().sum()]
 
     check_training(comm, Zero3, layers, losses)
-
-
-class Two(nn.Module):
-    """A frozen layer with two inputs, whose gradients are known one long before the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner, self.outer = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, early: torch.Tensor, late: torch.Tensor) -> torch.Tensor:
-        return self.outer(torch.tanh(self.inner(early))) * late
-
-
-def test_a_frozen_layer_stays_until_all_its_inputs_are_reached(comm: MPI.Intracomm) -> None:
-    torch.manual_seed(0)
-    model = nn.ModuleList([nn.Linear(WIDTH, WIDTH), Two()]).double()
-    model[1].requires_grad_(requires_grad=False)
-    x = torch.randn(2, WIDTH, dtype=torch.float64)
-    leaf = torch.randn(2, WIDTH, dtype=torch.float64, requires_grad=True)  # autograd finishes leaves first
-
-    def losses(model: Any) -> list[torch.Tensor]:
-        return [model[1](model[0](x), leaf).square().sum()]
-
-    check_training(comm, Zero3, model, losses)
 
 
 # ------------------------------------------------------------------ what backward does not reach
@@ -271,22 +237,18 @@ def test_a_backward_between_step_and_zero_grad_leaves_nothing(comm: MPI.Intracom
 class Passing(nn.Module):
     """A layer that also returns its input as it was; that gets its gradient after the layer's weights."""
 
-    def __init__(self, *, partly_frozen: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(WIDTH, WIDTH)
-        self.first = nn.Linear(WIDTH, WIDTH).requires_grad_(not partly_frozen)
 
     def forward(self, x: torch.Tensor, total: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return x, total + torch.tanh(self.linear(self.first(x)))
+        return x, total + torch.tanh(self.linear(x))
 
 
 @pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
-@pytest.mark.parametrize("partly_frozen", [False, True])
-def test_a_layer_that_returns_its_input_is_freed_in_backward(
-    comm: MPI.Intracomm, kind: Any, *, partly_frozen: bool
-) -> None:
+def test_a_layer_that_returns_its_input_is_freed_in_backward(comm: MPI.Intracomm, kind: Any) -> None:
     torch.manual_seed(0)
-    model = nn.ModuleList(Passing(partly_frozen=partly_frozen) for _ in range(3)).double()
+    model = nn.ModuleList(Passing() for _ in range(3)).double()
     values = torch.randn(2, WIDTH, dtype=torch.float64)
 
     def losses(model: Any) -> list[torch.Tensor]:
@@ -294,19 +256,6 @@ def test_a_layer_that_returns_its_input_is_freed_in_backward(
         for layer in (*model, model[0]):  # one is used twice
             x, total = layer(x, total)
         return [(x * total).square().sum()]
-
-    check_training(comm, kind, model, losses, freed=True)
-
-
-@pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
-def test_a_frozen_layer_that_runs_twice_is_gathered_for_both(comm: MPI.Intracomm, kind: Any) -> None:
-    torch.manual_seed(0)
-    frozen = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()).requires_grad_(requires_grad=False)
-    model: Any = nn.ModuleList([nn.Linear(WIDTH, WIDTH), frozen]).double()
-    x = torch.randn(2, WIDTH, dtype=torch.float64)
-
-    def losses(model: Any) -> list[torch.Tensor]:
-        return [model[1](torch.sin(model[1](model[0](x)))).square().sum()]
 
     check_training(comm, kind, model, losses, freed=True)
 

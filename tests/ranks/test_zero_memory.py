@@ -28,8 +28,7 @@ def trained(comm: MPI.Intracomm, stage: int, make: Callable[..., Any], dtype: to
     """Two steps of a new net, after which all state is there."""
     torch.manual_seed(comm.rank)
     model = Net().to(dtype)
-    layers = [model.frozen, *model.blocks]
-    zero = start(comm, model, stage, make, layers=layers, bucket_bytes=BUCKET)
+    zero = start(comm, model, stage, make, layers=model.blocks, bucket_bytes=BUCKET)
     for _ in range(2):
         model(torch.randint(5, (4,))).float().square().sum().backward()
         zero.step()
@@ -63,7 +62,7 @@ def test_bytes_held_are_those_of_the_theory(comm: MPI.Intracomm, stage: int, dty
         zero, model = trained(comm, stage, make, dtype)
         each = per_parameter(dtype, kept)
         expected = formulas.held_state(
-            buffers_of(stage, dtype.itemsize), stage, comm.size, comm.rank, each, frozen=[FROZEN]
+            buffers_of(stage, dtype.itemsize), stage, comm.size, comm.rank, each, frozen=FROZEN
         )
         assert held_state(zero, model) == expected
 
