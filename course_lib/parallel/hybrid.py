@@ -1,13 +1,13 @@
-"""Five ways at once: data × replica × pipeline × tile × tensor, on one grid of ranks.
+"""Several ways at once: data × replica × pipeline × tile, on one grid of ranks.
 
-    8 ranks = 2 data × 4 positions of a model whose first stage has 2 tiles and whose second has 2 shards
+    8 ranks = 2 data × 4 positions of a model of three stages, whose first has 2 tiles
 
-    position      0         1         2          3
-    replica 0   tile 0    tile 1    shard 0    shard 1      stage 0 | stage 1
-    replica 1   shard 1   shard 0   tile 1     tile 0       … the other way round, on the same ranks (GEMS)
+    position      0         1         2         3
+    replica 0   tile 0    tile 1    stage 1   stage 2
+    replica 1   stage 2   stage 1   tile 1    tile 0        … the other way round, on the same ranks (GEMS)
 
-Every stage of the pipeline has some tiles times some tensor shards, each on a rank of its own. With two
-replicas, position q also holds what the mirrored position holds of the first one. `pipeline.run_actions`
+Every stage of the pipeline has some tiles, each on a rank of its own. With two replicas, position q also
+holds what the mirrored position holds of the first one. `pipeline.run_actions`
 executes the schedule with `TileNeighbours`, because a stage has several ranks: between two stages, each tile
 goes to the same tile, or the tiles are joined or cut. Gradients are summed over the tiles of a stage, over
 the replicas, and over the data axis; nothing is averaged, because the loss is divided once, by the global
@@ -25,14 +25,10 @@ from mpi4py import MPI
 from torch import nn
 
 from course_lib.comm.grid import make_grid
-from course_lib.comm.regions import copy_to, reduce_from
 from course_lib.parallel.data_parallel import sum_gradients
 from course_lib.parallel.gems import sum_replicas
 from course_lib.parallel.pipeline import Modules, Neighbours, check_schedule, run_actions, split_batch
 from course_lib.parallel.spatial_parallel import (
-    POINTWISE,
-    SpatialConv,
-    Tiled,
     Tiles,
     join_tiles,
     make_tiles,
@@ -40,7 +36,6 @@ from course_lib.parallel.spatial_parallel import (
     tile_layer,
     tile_of,
 )
-from course_lib.parallel.tensor_parallel import ColumnLinear, RowLinear, cut, full_copy
 from course_lib.theory.hybrid import Coordinates, HybridShape, StageShape, hybrid_schedule
 from course_lib.theory.partition import even_ranges
 from course_lib.theory.schedules import Action, Schedule, microbatch_count
@@ -52,41 +47,25 @@ from course_lib.training.loop import Batch, SummedLoss
 
 @dataclass(frozen=True, slots=True)
 class StageGroup:
-    """The ranks of a stage: its tiles, and those that share this rank's tile as tensor shards."""
+    """A stage, and the ranks of its tiles."""
 
     stage: int
     tiles: Tiles
-    tensor: MPI.Intracomm
 
 
 def build_stage(group: StageGroup, stage: nn.Module) -> nn.Sequential:
     """This rank's part of `stage`, a (nested) `nn.Sequential`.
 
     Layers are tiled up to the first fully connected one. There the tiles are joined, and from there on the
-    ranks of all tiles compute the same. A pair of convolutions or of fully connected layers with a pointwise
-    layer between is cut into tensor shards; convolutions only before the tiles are joined.
+    ranks of all tiles compute the same.
     """
-    layers, built = leaves(stage), list[nn.Module]()
-    one_tile = joined = group.tiles.comm.size == 1
-    while layers:
-        nothing = nn.Identity()
-        first, between, second = [*layers, nothing, nothing][:3]
-        sharded = group.tensor.size > 1 and isinstance(between, POINTWISE)
-        if not joined and isinstance(first, nn.Flatten | nn.Linear):
+    built, joined = list[nn.Module](), group.tiles.comm.size == 1
+    for layer in leaves(stage):
+        if not joined and isinstance(layer, nn.Flatten | nn.Linear):
             built.append(Join(group.tiles))
             joined = True
-        in_tiles = one_tile or not joined
-        if sharded and in_tiles and isinstance(first, nn.Conv2d) and isinstance(second, nn.Conv2d):
-            built.append(ShardedConvs(group, first, between, second))
-        elif sharded and isinstance(first, nn.Linear) and isinstance(second, nn.Linear):
-            column, row = ColumnLinear(group.tensor, first), RowLinear(group.tensor, second)
-            built.append(nn.Sequential(column, copy.deepcopy(between), row))
-        else:
-            made = copy.deepcopy(first) if joined else tile_layer(group.tiles, first)
-            built.append(made.train(first.training))
-            layers = layers[1:]
-            continue
-        layers = layers[3:]
+        made = copy.deepcopy(layer) if joined else tile_layer(group.tiles, layer)
+        built.append(made.train(layer.training))
     return nn.Sequential(*built)
 
 
@@ -107,42 +86,6 @@ class Join(nn.Module):
     def forward(self, tile: torch.Tensor) -> torch.Tensor:
         """The full image."""
         return join_tiles(self.tiles, tile)
-
-
-class ShardedConvs(Tiled):
-    """Two convolutions of tiles, sharded over `group.tensor`: one by its outputs, the next by its inputs.
-
-        x ─ copy_to ─→ [ F/2 channels of my tile ] ─ between ─→ [ F/2 in ] ─ reduce_from ─→ y
-
-    The tile axis exchanges halos, the tensor axis sums; neither affects the other.
-    """
-
-    def __init__(self, group: StageGroup, first: nn.Conv2d, between: nn.Module, second: nn.Conv2d) -> None:
-        super().__init__(group.tiles)
-        if first.groups != 1 or second.groups != 1:
-            raise ValueError(f"{first} and {second} cannot be cut by channels; use groups=1")
-        self.tensor, self.between = group.tensor, copy.deepcopy(between)
-        bias = None if first.bias is None else cut(group.tensor, first.bias, 0)
-        self.first = SpatialConv(
-            group.tiles, convolution_like(first, cut(group.tensor, first.weight, 0), bias)
-        )
-        self.second = SpatialConv(
-            group.tiles, convolution_like(second, cut(group.tensor, second.weight, 1), None)
-        )
-        self.bias = None if second.bias is None else full_copy(second.bias)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """From this tile of all channels to this tile of all channels."""
-        hidden = self.between(self.first(copy_to(self.tensor, x)))
-        y = reduce_from(self.tensor, self.second(hidden))
-        return y if self.bias is None else y + self.bias[:, None, None]
-
-
-def convolution_like(full: nn.Conv2d, weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Conv2d:
-    """A convolution with these parameters, and stride, padding and dilation of `full`."""
-    made = copy.copy(full)
-    made._parameters = {"weight": weight, "bias": bias}
-    return made
 
 
 # ---------------------------------------------------------------- the model on its ranks
@@ -181,9 +124,8 @@ class Hybrid:
         """The communicators of this rank's stage in `replica`."""
         mine = self.coordinates[replica]
         stage = self.shape.stages[mine.stage]
-        ranks = self.model.Split(mine.stage, mine.tile * stage.tensor + mine.tensor)
-        grid = make_grid(cast(MPI.Intracomm, ranks), tile=stage.tiles, tensor=stage.tensor)
-        return StageGroup(mine.stage, make_tiles(grid["tile"], stage.rows, stage.columns), grid["tensor"])
+        ranks = cast(MPI.Intracomm, self.model.Split(mine.stage, mine.tile))
+        return StageGroup(mine.stage, make_tiles(ranks, stage.rows, stage.columns))
 
     def parameters(self) -> list[nn.Parameter]:
         """All parameters that this rank updates."""
@@ -205,7 +147,7 @@ class Hybrid:
         actions = self.schedule(rounds, microbatches)[self.model.rank]
         result = run_actions(TileNeighbours(self), actions, self.by_stage(), loss_fn, pieces)
         self.sum_gradients()
-        copies = self.shape.stages[-1].ranks  # of the loss: all ranks of the last stage compute the same
+        copies = self.shape.stages[-1].tiles  # of the loss: all ranks of the last stage compute the same
         return self.data.allreduce(self.model.allreduce(result.loss)) / copies
 
     def schedule(self, rounds: int, microbatches: int) -> Schedule:
@@ -255,14 +197,13 @@ class Cut(nn.Module):
 class TileNeighbours(Neighbours):
     """The previous and the next stages of this rank's stages, each on several ranks.
 
-    Ranks whose tiles share pixels exchange them. The tensor shards of a stage compute the same output, so a
-    rank receives it from one of them.
+    Ranks whose tiles share pixels exchange them.
     """
 
     def __init__(self, hybrid: Hybrid) -> None:
         self.shape, self.coordinates = hybrid.shape, hybrid.coordinates
         first_rank = {
-            (replica, stage): self.shape.position(replica, Coordinates(stage, 0, 0))
+            (replica, stage): self.shape.position(replica, Coordinates(stage, 0))
             for replica in range(self.shape.replicas)
             for stage in range(len(self.shape.stages))
         }
@@ -275,17 +216,16 @@ class TileNeighbours(Neighbours):
         cut = there.tiles > 1 and mine.tiles == 1
         for tile in shared_tiles(mine, here.tile, there):
             part = block_of(tensor, there, tile) if cut else tensor
-            for shard in range(here.tensor, there.tensor, mine.tensor):
-                to = self.shape.position(action.replica, Coordinates(other_stage, tile, shard))
-                super().send(action, other_stage, part, to)
+            to = self.shape.position(action.replica, Coordinates(other_stage, tile))
+            super().send(action, other_stage, part, to)
 
     def receive(self, action: Action, other_stage: int, rank: int | None = None) -> torch.Tensor:
         """Receive from `other_stage`, and join what comes in tiles."""
         here, there = self.coordinates[action.replica], self.shape.stages[other_stage]
         parts = []
         for tile in shared_tiles(self.shape.stages[here.stage], here.tile, there):
-            source = Coordinates(other_stage, tile, here.tensor % there.tensor)
-            parts.append(super().receive(action, other_stage, self.shape.position(action.replica, source)))
+            source = self.shape.position(action.replica, Coordinates(other_stage, tile))
+            parts.append(super().receive(action, other_stage, source))
         if len(parts) == 1:
             return parts[0]
         rows = [parts[start : start + there.columns] for start in range(0, len(parts), there.columns)]

@@ -1,10 +1,10 @@
-"""Which rank holds what in a hybrid of data × replica × pipeline × tile × tensor, and each rank's schedule.
+"""Which rank holds what in a hybrid of data × replica × pipeline × tile, and each rank's schedule.
 
-    position      0         1         2          3           two stages: 2 tiles, then 2 tensor shards
-    replica 0   tile 0    tile 1    shard 0    shard 1
-    replica 1   shard 1   shard 0   tile 1     tile 0        the mirror image, on the same ranks (GEMS)
+    position      0         1         2         3            three stages, the first in 2 tiles
+    replica 0   tile 0    tile 1    stage 1   stage 2
+    replica 1   stage 2   stage 1   tile 1    tile 0         the mirror image, on the same ranks (GEMS)
 
-A stage of the pipeline has tiles × tensor ranks, one position each; the data axis repeats all positions. Jain
+A stage of the pipeline has one position per tile; the data axis repeats all positions. Jain
 et al. (2022), "Hy-Fi: Hybrid Five-Dimensional Parallel DNN Training on High-Performance GPU Clusters".
 """
 
@@ -16,19 +16,14 @@ from course_lib.theory.schedules import Action, Kind, Schedule
 
 @dataclass(frozen=True, slots=True)
 class StageShape:
-    """How many ranks a stage has: `rows` × `columns` tiles, each `tensor` times."""
+    """How many tiles a stage has, each on a rank: `rows` × `columns`."""
 
     rows: int = 1
     columns: int = 1
-    tensor: int = 1
 
     @property
     def tiles(self) -> int:
         return self.rows * self.columns
-
-    @property
-    def ranks(self) -> int:
-        return self.tiles * self.tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +37,7 @@ class HybridShape:
     @property
     def positions(self) -> int:
         """Ranks that hold a model."""
-        return sum(stage.ranks for stage in self.stages)
+        return sum(stage.tiles for stage in self.stages)
 
     @property
     def ranks(self) -> int:
@@ -50,20 +45,18 @@ class HybridShape:
 
     def first(self, stage: int) -> int:
         """The first position of a stage."""
-        return sum(one.ranks for one in self.stages[:stage])
+        return sum(one.tiles for one in self.stages[:stage])
 
     def coordinates(self, replica: int, position: int) -> "Coordinates":
         """What `position` holds of `replica`."""
         mirrored = self.positions - 1 - position if replica else position
-        ends = list(accumulate(stage.ranks for stage in self.stages))
+        ends = list(accumulate(stage.tiles for stage in self.stages))
         stage = next(index for index, end in enumerate(ends) if mirrored < end)
-        tile, tensor = divmod(mirrored - self.first(stage), self.stages[stage].tensor)
-        return Coordinates(stage, tile, tensor)
+        return Coordinates(stage, mirrored - self.first(stage))
 
     def position(self, replica: int, coordinates: "Coordinates") -> int:
         """The position that holds `coordinates` of `replica`: the inverse of `coordinates`."""
-        stage, tile, tensor = coordinates.stage, coordinates.tile, coordinates.tensor
-        found = self.first(stage) + tile * self.stages[stage].tensor + tensor
+        found = self.first(coordinates.stage) + coordinates.tile
         return self.positions - 1 - found if replica else found
 
     def check(self, ranks: int) -> None:
@@ -88,11 +81,10 @@ class HybridShape:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Coordinates:
-    """A stage, and the tile and the tensor shard of it."""
+    """A stage, and a tile of it."""
 
     stage: int
     tile: int
-    tensor: int
 
 
 def hybrid_schedule(shape: HybridShape, rounds: int, microbatches: int) -> Schedule:

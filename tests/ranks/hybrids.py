@@ -17,33 +17,24 @@ from course_lib.theory.hybrid import HybridShape, StageShape
 from course_lib.training.loop import Batch, summed_cross_entropy
 from tests.ranks.tiled import close, numbers, randomised
 
-ONE, ROWS, COLUMNS, SHARDS = StageShape(), StageShape(rows=2), StageShape(columns=2), StageShape(tensor=2)
-BOTH = StageShape(rows=2, tensor=2)
+ONE, ROWS, COLUMNS = StageShape(), StageShape(rows=2), StageShape(columns=2)
 SHAPES = {
     "one process": HybridShape((ONE,)),
     "two replicas of one process": HybridShape((ONE,), replicas=2),
     "data": HybridShape((ONE,), data=2),
     "pipeline": HybridShape((ONE, ONE)),
     "tile": HybridShape((COLUMNS,)),
-    "tensor": HybridShape((SHARDS,)),
     "replica × pipeline": HybridShape((ONE, ONE), replicas=2),
     "replica × tile": HybridShape((ROWS,), replicas=2),
-    "replica × tensor": HybridShape((SHARDS,), replicas=2),
     "data × replica": HybridShape((ONE,), data=2, replicas=2),
     "GEMS of three stages": HybridShape((ONE, ONE, ONE), replicas=2),
     "tiles, joined": HybridShape((COLUMNS, ONE), replicas=2),
     "data × pipeline": HybridShape((ONE, ONE), data=2),
     "data × tile": HybridShape((ROWS,), data=2),
-    "data × tensor": HybridShape((SHARDS,), data=2),
     "pipeline × tile": HybridShape((ROWS, ROWS)),
-    "pipeline × tensor": HybridShape((SHARDS, SHARDS)),
-    "tile × tensor": HybridShape((BOTH,)),
     "split and joined": HybridShape((ONE, COLUMNS, ONE)),
     "Hy-Fi without data": HybridShape((ROWS, ONE, ONE), replicas=2),
-    "replica × pipeline × tile × tensor": HybridShape((ROWS, SHARDS), replicas=2),
     "Hy-Fi": HybridShape((ROWS, ONE, ONE), data=2, replicas=2),
-    "five dimensions": HybridShape((ROWS, SHARDS), data=2, replicas=2),
-    "five dimensions, both in one stage": HybridShape((BOTH,), data=2, replicas=2),
 }
 SAMPLES, STEPS = 19, 3
 

@@ -1,4 +1,4 @@
-"""Data, replica, pipeline, tile and tensor in all pairs that fit this session, held to one process.
+"""Data, replica, pipeline and tile in all pairs that fit this session, held to one process.
 
 The shapes of 8 ranks run as a job of their own.
 """
@@ -42,13 +42,6 @@ def test_a_layer_that_is_used_twice_is_refused_on_every_rank(comm: MPI.Intracomm
         Hybrid(comm, shape, [nn.Sequential(twice, nn.Tanh(), twice)])
 
 
-def test_fewer_channels_than_shards_are_refused_on_every_rank(comm: MPI.Intracomm) -> None:
-    few = nn.Sequential(nn.Conv2d(2, 1, 3), nn.Tanh(), nn.Conv2d(1, 2, 3))
-    if comm.size > 1:
-        with pytest.raises(ValueError, match="use at most 1 ranks"):
-            Hybrid(comm, HybridShape((StageShape(tensor=comm.size),)), [few])
-
-
 def test_batch_norm_that_is_not_trained_keeps_its_statistics(comm: MPI.Intracomm) -> None:
     norm = nn.BatchNorm2d(2).eval()
     layers = randomised(nn.Sequential(norm, nn.Flatten(), nn.Linear(2 * 8 * 8, 3)))
@@ -59,14 +52,14 @@ def test_batch_norm_that_is_not_trained_keeps_its_statistics(comm: MPI.Intracomm
 
 
 def test_convolutions_behind_the_join_see_the_full_image(comm: MPI.Intracomm) -> None:
-    both = StageShape(rows=2, tensor=2)
-    if comm.size != both.ranks:
+    tiles = StageShape(rows=2)
+    if comm.size != tiles.tiles:
         return
     encoder = [nn.Conv2d(2, 2, 3, padding=1), nn.Flatten(), nn.Linear(128, 32), nn.Unflatten(1, (2, 4, 4))]
     decoder = [nn.Conv2d(2, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 2, 3, padding=1), nn.Flatten()]
     whole = randomised(nn.Sequential(*encoder, *decoder))
     batch = Batch(torch.arange(512.0).double().sin().view(4, 2, 8, 8), torch.arange(4), 4)
-    hybrid = Hybrid(comm, HybridShape((both,)), [whole])
+    hybrid = Hybrid(comm, HybridShape((tiles,)), [whole])
     loss = summed_cross_entropy(whole(batch.inputs), batch.targets) / 4
     assert hybrid.step(batch, summed_cross_entropy) == pytest.approx(loss.item())
     loss.backward()

