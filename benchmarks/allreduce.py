@@ -25,13 +25,13 @@ from benchmarks.harness import Row, Timing, main, on_ranks, row
 from course_lib.comm.collectives import ring_allgather, tree_broadcast
 from course_lib.comm.ping_pong import SIZES as FITTED
 from course_lib.comm.ping_pong import measure_ping_pong
-from course_lib.comm.timing import seconds_of_each
 from course_lib.fast.collectives import (
     PIECE_BYTES,
     recursive_doubling_allreduce,
     ring_allreduce,
     ring_reduce_scatter,
 )
+from course_lib.measure import timed
 from course_lib.network import loopback
 from course_lib.theory.cost_model import (
     Cost,
@@ -133,11 +133,11 @@ def race(comm: MPI.Intracomm, sizes: list[int], repetitions: int) -> dict[str, T
         for nbytes in sizes:
             arrays = zeros(comm, nbytes)
             works = ours(comm, arrays) | peers(comm, arrays)
-            result[str(nbytes)] = timed(comm, works, nbytes, repetitions)
+            result[str(nbytes)] = in_turn(comm, works, nbytes, repetitions)
     return result
 
 
-def timed(comm: MPI.Intracomm, works: Mapping[str, Work], nbytes: int, repetitions: int) -> Timings:
+def in_turn(comm: MPI.Intracomm, works: Mapping[str, Work], nbytes: int, repetitions: int) -> Timings:
     """Seconds of one run of each, in turn; short ones run often enough for the clock."""
     times = max(3, min(200 if comm.size <= available_cores() else 5, MIB // nbytes))
     medians: dict[str, list[float]] = {name: [] for name in works}
@@ -145,7 +145,7 @@ def timed(comm: MPI.Intracomm, works: Mapping[str, Work], nbytes: int, repetitio
         work()
     for _ in range(repetitions):
         for name, work in works.items():
-            medians[name].append(statistics.median(seconds_of_each(comm, work, times)))
+            medians[name].append(timed(comm, work, times))
     timings = {name: Timing.of(values) for name, values in medians.items()}
     return {name: (timing.median, timing.spread) for name, timing in timings.items()}
 
@@ -176,11 +176,11 @@ def model(
     from mpi4py import MPI
 
     samples = measure_ping_pong(comm, fitted, repetitions=repetitions, piece_nbytes=PIECE_BYTES)
-    calls = timed(comm, ours(MPI.COMM_SELF, zeros(MPI.COMM_SELF, SHARED_FROM)), SHARED_FROM, repetitions)
+    calls = in_turn(comm, ours(MPI.COMM_SELF, zeros(MPI.COMM_SELF, SHARED_FROM)), SHARED_FROM, repetitions)
     machine = samples.machine() if samples else None
     result: dict[str, dict[str, Any]] = {}
     for nbytes in between:
-        timings = timed(comm, ours(comm, zeros(comm, nbytes)), nbytes, repetitions)
+        timings = in_turn(comm, ours(comm, zeros(comm, nbytes)), nbytes, repetitions)
         if machine:
             result[str(nbytes)] = {
                 name: (*timing, predict_seconds(COSTS[name][1](comm.size, nbytes), machine, calls[name][0]))

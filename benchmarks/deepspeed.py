@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
 from benchmarks.torch_mpi_races import LENGTH, WIDTH, transformer
-from course_lib.comm.timing import seconds_of_each
+from course_lib.measure import timed
 from mpi_classroom.launch import threads_per_rank
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def a_turn(comm: MPI.Intracomm, backend: str, stage: int, steps: int, layers: in
             engine.step()
 
         step()
-        return seconds_of_each(comm, step, steps)
+        return [timed(comm, step, 1) for _ in range(steps)]
 
 
 def settings(stage: int, ranks: int, batch: int) -> dict[str, Any]:

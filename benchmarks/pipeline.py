@@ -12,14 +12,13 @@ there are cores. The prediction is fed with the times of the single actions of t
 from __future__ import annotations
 
 import copy
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
 from benchmarks.torch_mpi_races import groups
-from course_lib.comm.timing import seconds_of_each
+from course_lib.measure import timed
 from mpi_classroom.launch import available_cores
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ def race(comm: MPI.Intracomm, rounds: int, blocks: int) -> dict[str, list[float]
         times: dict[str, list[float]] = {name: [] for name in works}
         for turn in range(2 + rounds):
             for name, work in works.items():
-                seconds = statistics.median(seconds_of_each(comm, work, 1))
+                seconds = timed(comm, work, 1)
                 times[name] += [1e3 * seconds] if turn >= 2 else []
     return times
 

@@ -202,7 +202,7 @@ def measure_on_ranks(comm: MPI.Intracomm, path: str, index: int, rounds: int) ->
     import torch
 
     from course.lessons.l16_choose_your_strategy.planned import grid_of, peak_nbytes, prepare
-    from course_lib.comm.timing import seconds_of_each
+    from course_lib.measure import timed
 
     torch.set_num_threads(1)
     one, found = committed(Path(path))[index], []
@@ -210,7 +210,7 @@ def measure_on_ranks(comm: MPI.Intracomm, path: str, index: int, rounds: int) ->
         for number, plan in enumerate(one.plans):
             training = prepare(grid_of(comm, plan), one.shape, one.batch, plan, Path(folder) / str(number))
             nbytes = comm.allreduce(peak_nbytes(training), MPI.MAX)
-            seconds = statistics.median(seconds_of_each(comm, training.step, rounds))
+            seconds = timed(comm, training.step, rounds)
             found.append({"nbytes": nbytes, "seconds": seconds})
     return found
 

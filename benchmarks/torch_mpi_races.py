@@ -7,14 +7,13 @@ DDP and FSDP2 also "alone": the ranks compute the same and send nothing, which n
 from __future__ import annotations
 
 import os
-import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from course_lib.comm.timing import seconds_of_each
+from course_lib.measure import timed
 from course_lib.network import loopback
 from mpi_classroom.launch import threads_per_rank
 
@@ -62,7 +61,7 @@ def alternate(comm: MPI.Intracomm, contenders: Contenders, rounds: int, times: i
         work()
     for _ in range(rounds):
         for name, work in contenders.items():
-            found[name].append(statistics.median(seconds_of_each(comm, work, times)))
+            found[name].append(timed(comm, work, times))
     return found
 
 

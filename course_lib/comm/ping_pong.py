@@ -12,7 +12,6 @@ Each is measured as collectives are, and as the OSU benchmarks do: warm-up, a ba
 slowest rank, the median. Nothing here runs a collective: what the model says of one is a prediction.
 """
 
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from course_lib.comm.buffers import Array
-from course_lib.comm.timing import seconds_of_each
+from course_lib.measure import timed
 from course_lib.theory.hockney import MeasuredMachine, fit_piecewise
 
 SIZES = tuple(2**power for power in range(2, 27))  # 4 B to 64 MiB
@@ -122,6 +121,6 @@ def exchange_and_sum(two: MPI.Comm, outgoing: Array, into: Array, piece_nbytes: 
 def seconds_of(comm: MPI.Comm, work: Callable[[], object], repetitions: int) -> float:
     """Seconds of one `work()` on the slowest rank: the median of `repetitions`, of more when it is short."""
     work()
-    first = statistics.median(seconds_of_each(comm, work, 3))
+    first = timed(comm, work, 3)
     times = repetitions * max(1, min(MOST_RUNS, round(ENOUGH_SECONDS / first)))
-    return statistics.median(seconds_of_each(comm, work, times))
+    return timed(comm, work, times)

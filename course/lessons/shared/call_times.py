@@ -7,7 +7,6 @@ What an exchange takes beyond its messages is what the planner (`planner/machine
 to the ring's formula. With more ranks than cores the pairs share cores, and an exchange waits for them, too.
 """
 
-import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from mpi4py import MPI
 
 from course_lib.comm.regions import all_gathered, all_reduced, reduce_scattered
-from course_lib.comm.timing import seconds_of_each
+from course_lib.measure import timed
 from course_lib.parallel.pipeline import Neighbours
 from course_lib.parallel.zero_shards import all_gather, reduce_scatter
 from course_lib.theory.schedules import Action
@@ -38,7 +37,7 @@ def call_seconds(comm: MPI.Intracomm, repetitions: int = 7) -> dict[str, dict[st
         for name, (nbytes, work) in exchanges(pair, numbers).items():
             active = work if pair.size == 2 else do_nothing
             active()
-            seconds = statistics.median(seconds_of_each(comm, active, repetitions))
+            seconds = timed(comm, active, repetitions)
             table = found.setdefault(name, {"nbytes": [], "seconds": []})
             table["nbytes"].append(nbytes)
             table["seconds"].append(seconds)
