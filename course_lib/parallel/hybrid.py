@@ -118,7 +118,7 @@ class Hybrid:
         self.modules = {
             replica: build_stage(group, stages[group.stage]) for replica, group in self.groups.items()
         }
-        self.schedules: dict[tuple[int, int], Schedule] = {}  # by rounds and micro-batches; checked
+        self.schedules: dict[int, Schedule] = {}  # by micro-batches; checked
 
     def make_group(self, replica: int) -> StageGroup:
         """The communicators of this rank's stage in `replica`."""
@@ -131,33 +131,32 @@ class Hybrid:
         """All parameters that this rank updates."""
         return [parameter for module in self.modules.values() for parameter in module.parameters()]
 
-    def step(self, batch: Batch, loss_fn: SummedLoss, *, microbatches: int = 1, rounds: int = 1) -> float:
+    def step(self, batch: Batch, loss_fn: SummedLoss, *, microbatches: int = 1) -> float:
         """Add the gradients of the global `batch` to the parameters' .grad; return its loss, on every rank.
 
-        Each data rank works on a shard of the batch, cut into `rounds` × replicas × `microbatches`
-        micro-batches. Raises ValueError on all ranks if the shards are too small for that.
+        Each data rank works on a shard of the batch, cut into replicas × `microbatches` micro-batches. Raises
+        ValueError on all ranks if the shards are too small for that.
         """
-        parts = rounds * self.shape.replicas * microbatches
+        parts = self.shape.replicas * microbatches
         fewest = len(batch.targets) // self.data.size
         if fewest < parts:
             raise ValueError(f"{fewest} samples of a data rank cannot make {parts} micro-batches; use fewer")
         mine = even_ranges(len(batch.targets), self.data.size)[self.data.rank]
         shard = slice(mine.start, mine.stop)
         pieces = split_batch(Batch(batch.inputs[shard], batch.targets[shard], batch.global_size), parts)
-        actions = self.schedule(rounds, microbatches)[self.model.rank]
+        actions = self.schedule(microbatches)[self.model.rank]
         result = run_actions(TileNeighbours(self), actions, self.by_stage(), loss_fn, pieces)
         self.sum_gradients()
         copies = self.shape.stages[-1].tiles  # of the loss: all ranks of the last stage compute the same
         return self.data.allreduce(self.model.allreduce(result.loss)) / copies
 
-    def schedule(self, rounds: int, microbatches: int) -> Schedule:
+    def schedule(self, microbatches: int) -> Schedule:
         """The schedule of every position. All ranks check it together when they ask for it first."""
-        key = rounds, microbatches
-        if key not in self.schedules:
-            made = hybrid_schedule(self.shape, rounds, microbatches)
+        if microbatches not in self.schedules:
+            made = hybrid_schedule(self.shape, microbatches)
             check_schedule(self.model, made, self.by_stage(), microbatch_count(made))
-            self.schedules[key] = made
-        return self.schedules[key]
+            self.schedules[microbatches] = made
+        return self.schedules[microbatches]
 
     def by_stage(self) -> Modules:
         """The modules by (replica, stage), for `run_actions`; a tiled first stage begins with a `Cut`."""

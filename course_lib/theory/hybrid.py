@@ -87,15 +87,15 @@ class Coordinates:
     tile: int
 
 
-def hybrid_schedule(shape: HybridShape, rounds: int, microbatches: int) -> Schedule:
+def hybrid_schedule(shape: HybridShape, microbatches: int) -> Schedule:
     """The schedule of every position in one step.
 
-    The replicas alternate, `rounds` times each. In each turn `microbatches` micro-batches go forward and then
-    backward, as in GPipe; they are numbered through, so there are rounds × replicas × microbatches of them.
+    One replica follows the other. In its turn `microbatches` micro-batches go forward and then backward, as
+    in GPipe; they are numbered through, so there are replicas × microbatches of them.
     """
     order: list[tuple[Kind, int, int]] = []  # kind, replica, micro-batch
-    for turn in range(rounds * shape.replicas):
-        mine, replica = range(turn * microbatches, (turn + 1) * microbatches), turn % shape.replicas
+    for replica in range(shape.replicas):
+        mine = range(replica * microbatches, (replica + 1) * microbatches)
         order += [("F", replica, i) for i in mine]
         order += [("B", replica, i) for i in reversed(mine)]
     return [
