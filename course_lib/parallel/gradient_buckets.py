@@ -19,8 +19,7 @@ Distributed" (2020), fuse once and for all, in reverse order of the parameters, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -99,8 +98,8 @@ class GradientBuckets:
     a rank does not have counts as zeros; so all weights have one after `wait`, and weight decay and momentum
     act on them. Clear the gradients in every step, before backward: after `wait` they are sums.
 
-    With `overlap`, buckets leave during backward; for several backward passes per step, wrap all but the last
-    in `no_sync()`, or set it to False. `wire_dtype`: float16 or bfloat16, to halve the bytes. A wait longer
+    With `overlap`, buckets leave during backward; for several backward passes per step, set it to False for
+    all but the last. `wire_dtype`: float16 or bfloat16, to halve the bytes. A wait longer
     than `timeout` seconds raises TimeoutError. The communicator is a duplicate: the caller's collectives may
     come in between.
 
@@ -140,7 +139,7 @@ class GradientBuckets:
         if parameter not in bucket.missing:
             raise ValueError(
                 f"a second gradient of a parameter of shape {tuple(parameter.shape)} in one step; "
-                "do all backward passes but the last inside `with buckets.no_sync():`"
+                "set `overlap` to False during all backward passes but the last"
             )
         bucket.missing.discard(parameter)
         for started in self.buckets[: self._left]:
@@ -169,15 +168,6 @@ class GradientBuckets:
         for bucket in self.buckets:
             bucket.check()
         check_unfrozen(self.model, self._bucket_of)
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Backward passes in here only add to the gradients; no bucket leaves."""
-        overlap, self.overlap = self.overlap, False
-        try:
-            yield
-        finally:
-            self.overlap = overlap
 
     def close(self) -> None:
         """Take the hooks away and free the communicator; all ranks call it, between steps."""

@@ -94,7 +94,7 @@ def test_a_second_backward_pass_that_was_not_announced_is_refused(comm: MPI.Intr
     buckets = GradientBuckets(comm, model)
     images = torch.zeros(2, 1, 28, 28)
     model(images).sum().backward()
-    with pytest.raises(ValueError, match="no_sync"):
+    with pytest.raises(ValueError, match="set `overlap` to False"):
         model(images).sum().backward()
     buckets.wait()
 
