@@ -54,12 +54,11 @@ from course_lib.theory.cost_model import (
     Machine,
     Step,
     Traffic,
-    fit_piecewise,
     halving_allreduce_cost,
     ring_allreduce_cost,
     tree_broadcast_cost,
 )
-from course_lib.theory.hockney import Piecewise
+from course_lib.theory.hockney import Piecewise, fit_piecewise
 from mpi_classroom.network import network
 from mpi_classroom.network_commands import NetworkError, burst_nbytes, rate_words
 

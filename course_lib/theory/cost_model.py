@@ -23,11 +23,6 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from course_lib.theory.hockney import Hockney as Hockney
-from course_lib.theory.hockney import MeasuredMachine as MeasuredMachine
-from course_lib.theory.hockney import fit_hockney as fit_hockney
-from course_lib.theory.hockney import fit_piecewise as fit_piecewise
-
 WHOLE = math.inf  # no message is cut
 
 

@@ -20,7 +20,8 @@ from mpi4py import MPI
 from course.lessons.l07_ddp_on_mnist.study_results import Case, EpochRow
 from course_lib.comm.ping_pong import measure_ping_pong
 from course_lib.data.dataset import Dataset
-from course_lib.theory.cost_model import MeasuredMachine, predict_seconds, ring_allreduce_cost
+from course_lib.theory.cost_model import predict_seconds, ring_allreduce_cost
+from course_lib.theory.hockney import MeasuredMachine
 from course_lib.training.loop import image_batch, make_step, summed_cross_entropy
 from course_lib.training.models import build, parameter_count
 from course_lib.training.recipes import RECIPES

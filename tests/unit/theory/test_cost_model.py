@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_lib.theory.cost_model import (
-    Hockney,
     Traffic,
     halving_allreduce_cost,
     predict_seconds,
@@ -17,6 +16,7 @@ from course_lib.theory.cost_model import (
     ring_reduce_scatter_cost,
     tree_broadcast_cost,
 )
+from course_lib.theory.hockney import Hockney
 
 # ---------------------------------------------------------------- collectives
 
