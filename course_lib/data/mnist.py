@@ -14,7 +14,6 @@ too: the files in COURSE_DATA are called MNIST when their digests are registered
 
 import hashlib
 import math
-import struct
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -43,12 +42,12 @@ from course_lib.data.downloads import (
     read_registry,
 )
 from course_lib.data.drawn_digits import RECIPE, SEED, draw_digits
-from course_lib.data.packed import naming, unpacked
+from course_lib.data.packed import read_within
 from course_lib.data.storage import DataError, course_data, data_folders, shown
 
 TRAIN, TEST = 60_000, 10_000  # drawn digits
 SUBFOLDERS = ("", "mnist", "MNIST/raw")  # of COURSE_DATA; the last is torchvision's
-IDX_NBYTES = 64 << 20  # that a file may claim; MNIST's largest has 47 MB
+IDX_NBYTES = 64 << 20  # that a file may have, unpacked; MNIST's largest has 47 MB
 SIDE = 28  # pixels
 REMEDY = "delete it and run `course fetch`, or put the original in its place"
 
@@ -143,31 +142,22 @@ def read(download: Download, folder: Path) -> Dataset:
 def read_idx(path: Path, dims: int) -> tuple[NDArray[np.uint8], str]:
     """The array with `dims` dims in the IDX file at `path`, and the sha256 of the unpacked file.
 
-    What the header claims is checked before it is read. DataError when the file is none, or damaged.
+    DataError when the file is none, or damaged.
     """
-
-    def refuse(problem: str) -> DataError:
-        return DataError(f"{path} is not the original file: {problem}; {REMEDY}")
-
-    with naming(path, REMEDY), unpacked(path) as file:
-        header = file.read(4 + 4 * dims)
-        expected = bytes([0, 0, 8, dims])
-        if header[:4] != expected:
-            found = header[:4].hex(" ") or "none"
-            raise refuse(f"expected {expected.hex(' ')} as its first bytes, found {found}")
-        if len(header) < 4 + 4 * dims:
-            raise refuse(f"expected a header of {4 + 4 * dims} bytes, found {len(header)}")
-        shape = struct.unpack_from(f">{dims}I", header, 4)
-        nbytes = math.prod(shape)
-        if math.prod(max(1, length) for length in shape) > IDX_NBYTES:
-            raise refuse(f"it claims {' × '.join(map(str, shape))} entries; at most {IDX_NBYTES} are read")
-        content = file.read(nbytes + 1)
-    if len(content) != nbytes:
-        found = "more" if len(content) > nbytes else f"{len(content)} (it is truncated)"
-        raise refuse(f"expected {nbytes} entries, as its header says, found {found}")
-    digest = hashlib.sha256(header)
-    digest.update(content)
-    return np.frombuffer(content, np.uint8).reshape(shape).copy(), digest.hexdigest()  # a writable copy
+    content = read_within(path, IDX_NBYTES, REMEDY)
+    header = 4 + 4 * dims
+    shape = np.frombuffer(content[4:header].ljust(4 * dims, b"\0"), ">u4").tolist()
+    expected, problem = bytes([0, 0, 8, dims]), ""
+    if content[:4] != expected:
+        found = content[:4].hex(" ") or "none"
+        problem = f"expected {expected.hex(' ')} as its first bytes, found {found}"
+    elif not 0 < math.prod(shape) == len(content) - header:
+        there = max(0, len(content) - header)
+        problem = f"expected {math.prod(shape)} entries, as its header says, found {there}"
+    if problem:
+        raise DataError(f"{path} is not the original file: {problem}; {REMEDY}")
+    array = np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()  # a writable copy
+    return array, hashlib.sha256(content).hexdigest()
 
 
 def digits(folder: Path, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> Part:
