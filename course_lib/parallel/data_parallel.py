@@ -55,7 +55,7 @@ Labels = NDArray[np.integer]
 
 
 def numbers(tensor: torch.Tensor) -> np.ndarray:
-    """The memory of a dense CPU tensor as a flat array for MPI: no copy."""
+    """A dense CPU tensor's memory as a flat array for MPI, whatever its layout: no copy."""
     return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
 
 

@@ -188,8 +188,8 @@ WAIT_FIRST = Exercise(
     targets=("started-is-done",),
     stub=_STUB,
     hints=(
-        "No call is missing. What does `gradients[i]` hold when Iallreduce returns on the first rank to "
-        "arrive?",
+        "No call is missing. On the first rank, Iallreduce returns before others call it. What can "
+        "`gradients[i]` hold then?",
         "Iallreduce ──→ returns at once     the array may hold anything\n"
         "Wait       ──→ returns when        the array holds the sum",
         "requests[i].…()   comes before   weight -= …",
@@ -290,7 +290,7 @@ SAME_SEED = Question(
         ),
         Option(
             "rank 3's weights stay different; no error",
-            reply="Its gradients fit its own weights, but all ranks add them. Line 1 costs one message per "
+            reply="Its gradients fit its own weights, but all ranks add them. Line 1 costs one broadcast per "
             "tensor, once.",
             right=True,
         ),

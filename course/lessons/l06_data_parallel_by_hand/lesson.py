@@ -14,7 +14,7 @@
 #   - ask: Each of four ranks has an array, and all call `Allreduce`. Which of them hold the sum afterwards?
 #     answer: All four.
 #   - ask: A rank sends an array of 64-bit integers. What happens if the receiver has an array of 64-bit floats?
-#     answer: It reads wrong numbers. The types must match, but Open MPI copies bytes unchecked.
+#     answer: It reads wrong numbers. Types must match; Open MPI does not check.
 #   - ask: Four ranks share ten images as evenly as they can. How many does each get?
 #     answer: Two get 3, two get 2.
 # ---
@@ -82,7 +82,7 @@ def train(team, rate, cut=np.array_split):
 
 
 # %% [markdown] tags=["subslide"]
-# Lines 1 and 4:
+# Lines 1 and 4, through arrays:
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -91,7 +91,7 @@ def train(team, rate, cut=np.array_split):
 # %%px --save 06_by_hand.py
 
 # %% [markdown]
-# `Allreduce` adds; with `MPI.IN_PLACE`, the sum overwrites the gradient:
+# With `MPI.IN_PLACE`, the sum overwrites the gradient:
 
 # %% tags=["source: course_lib.parallel.data_parallel:sum_gradients"]
 # %%px --save 06_by_hand.py
@@ -160,7 +160,7 @@ train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # positi
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All three do. Dividing *means* by `team.size` needs equal shards: the last run would get 49.5 %.
+# All three do. *Means* divided by `comm.size` need equal shards: in the last run, they would get 49.5 %.
 #
 # </details>
 
@@ -173,8 +173,8 @@ train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # positi
 # %%
 # %%px
 line = np.random.default_rng(14).choice([1, 2, 4])  # equal on all ranks
-broadcast_weights = broadcast_weights if line != 1 else lambda team, model: None
-sum_gradients = sum_gradients if line != 4 else lambda team, model: None
+broadcast_weights = (lambda team, model: None) if line == 1 else broadcast_weights
+sum_gradients = (lambda team, model: None) if line == 4 else sum_gradients
 train(comm, rate=0.4, cut=(lambda batch, n: [batch] * n) if line == 2 else np.array_split)
 
 from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  # restored
@@ -187,11 +187,11 @@ from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  
 # ```
 #           first loss     last       right
 # line 1       2.34      0.611890    79.5 %    weights start and stay unequal
-# line 2       9.32      1.131913    85.2 %    four whole batches: loss and step are four times too large
+# line 2       9.32      1.131913    85.2 %    four whole batches: loss and step four times too large
 # line 4       2.33      1.573289    76.8 %    each rank learns only from its shard, in steps four times too small
 # ```
 #
-# Without such numbers, check that the first loss is near ln 10 = 2.3 (ten classes), and ranks' weights stay equal.
+# Without such numbers, check: is the first loss near ln 10 = 2.3 (ten classes)? Do ranks' weights stay equal?
 #
 # </details>
 
@@ -239,7 +239,7 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 #  0 ms     ░░░░░░░░░░░░░░░░
 # ```
 #
-# 1.8 s (longest minus shortest wait): each step waits for its slowest rank, the **straggler**, which waits least.
+# 1.8 s (here, longest minus shortest wait): all ranks wait for the slowest, the **straggler**, which waits least.
 #
 # </details>
 
@@ -251,20 +251,20 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 # | lines 1, 4 | are done for you, line 4 during backward |
 # | line 3 | Gradients are *averaged* over n data-parallel ranks: call `(n * share).backward()` |
 # | lines 2, 5 | stay yours |
-# | section 4 | NCCL calls return early: in profiles, stragglers' all-reduces are shortest |
+# | section 4 | NCCL calls return early: in profiles, late ranks' all-reduces are shortest |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start with equal weights. Shard batches. Divide a shard's *summed* loss by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
+# - Start with equal weights. Shard the same batches. Divide a shard's *summed* loss by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
 # - Exceptions: **batch norm** (lesson 07) and losses that compare samples. Clip gradients after the sum. Seed dropout differently on data-parallel ranks.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Four ranks print 2.33, 0.400933 and 85.5 %. Each takes its *mean* loss, and divides sums by 4. One line is missing. Which? What would show it?
+# Four ranks print 2.33, 0.400933 and 85.5 %. Each takes its *mean* loss, and divides both sums by 4. Which line is missing? What would show it?
 #
-# <details><summary>What to listen for</summary>The cut in line 2. Each rank computes all 128 images, so all numbers are right. Only the clock shows it: four GPUs take as long as one. Count images per rank.</details>
+# <details><summary>What to listen for</summary>The cut in line 2. Each rank computes all 128 images, so all numbers are right, but four GPUs take as long as one. Count images per rank.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -330,7 +330,7 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 #
 # </details>
 #
-# In a real network, a gradient becomes complete somewhere inside `backward`. PyTorch then calls our function, a **hook**, which starts the all-reduce. `sum_when_ready` registers this hook for every parameter, and returns a function that waits for all sums.
+# In a real network, each gradient becomes complete somewhere inside `backward`. PyTorch can then call a function, a **hook**. `sum_when_ready` gives every parameter a hook that starts its all-reduce, and returns a function that waits for all.
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
@@ -339,8 +339,8 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # Does overlap help a real network of six layers? Each layer has a weight and a bias: 12 messages per step.
 #
 # Our unit of time is forward plus backward. Each message costs a fixed 0.3; all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides at most
-# backward's time (about 2/3), but the 12 fixed costs take 3.6. So libraries collect gradients in **buckets**, and send each as one message. The **fusion threshold** limits a bucket's bytes. `GradientBuckets` sends buckets
-# during backward.
+# backward's time (about 2/3), but the 12 fixed costs take 3.6. So libraries collect gradients in **buckets**, and send each as one message. The **fusion threshold** limits a bucket's bytes. `GradientBuckets` sends a bucket
+# once its last gradient is complete.
 #
 # **Predict** the fastest: 12 messages with overlap, 4, or a single one? (Only ranks 0 and 1 take part, `--targets 0:2`, so that each has a core. `Create_group` makes their communicator; `Split` would wait for the others.)
 
@@ -395,10 +395,10 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 #
 # <details><summary>Open after your runs</summary>
 #
-# With 0.3 per message, a single one should be fastest: 1 + 0.3 + 0.5 = 1.8, although it waits for backward. With 12, the first starts soon after forward, and the link never rests: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
+# With 0.3 per message, a single one should be fastest: 1 + 0.3 + 0.5 = 1.8, although it waits for backward. With 12, the first starts soon after forward (1/3), and the link never rests: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
 # With four, the first bucket is complete halfway through backward: 1/3 + 1/3 + 4 · 0.3 + 0.5 = 2.4.
 #
-# With a fixed cost below 0.1 units (`seconds=0.02 * once`; usual on GPUs with long steps), these four buckets beat one: overlap hides more. More ranks need larger buckets: a ring's fixed cost grows with n (a tree's, with log n). From its second step on, PyTorch's DDP (lesson 07) by default closes its
+# Below 0.1 per message (try `seconds=0.02 * once`), these four buckets beat one. That is usual on GPUs with long steps. More ranks need larger buckets: a ring's fixed cost grows with n (a tree's, with log n). From its second step on, PyTorch's DDP (lesson 07) by default closes its
 # first bucket at 1 MiB and the others at 25 MiB. The library **Horovod** made fusion popular.
 #
 # Our delay is a sleep. On a real link, overlap may hide less: many MPI libraries make **progress** (move bytes) only inside MPI calls, and backward makes few.
@@ -427,11 +427,11 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # A *synchronous* server waits for every worker's gradient, then updates once. With section 2's shares, this equals training with an all-reduce, up to rounding. But with n workers, a single server
 # receives n gradients and sends n copies of the weights per step (so real systems split the weights over servers). In a ring all-reduce, each rank sends less than twice the gradient's bytes for any n, but in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
 #
-# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. Is that free? While one worker computes, the others' gradients
-# change the server's weights. So the worker's gradient is **stale**. Its **staleness** is the number of updates since this worker received weights.
+# An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. What does this cost? While one worker computes, the others' gradients
+# change the server's weights. So its gradient is **stale**. **Staleness** counts the updates since the worker received weights.
 #
 # Three equal workers sleep 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. How stale are its gradients then? (`train_asynchronously` runs the
-# server on rank 0. There, `service.order` lists each update's worker, and `service.staleness` its staleness.)
+# server on rank 0. There, `service.order` and `service.staleness` list each update's worker and staleness.)
 
 # %%
 predict("Median staleness of the slow worker's gradients?", None)
@@ -516,11 +516,11 @@ train_late(18, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? Not here. If no worker is late and messages cost no time, 240 gradients from 19 workers take as long as 240 / 19 ≈ 13 *synchronous* steps. Thirteen such steps with all 1,500 images (79 per worker)
+# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? Not here. If no worker is late and messages cost no time, 19 workers compute 240 gradients in the time of 240 / 19 ≈ 13 *synchronous* steps. Thirteen such steps with all 1,500 images (79 per worker)
 # and rate 0.8 reach 84 % (we ran it).
 #
 # Stale gradients need a smaller rate, and the order of arrival makes every run different. With fast links and enough computing per step, overlap hides most of an all-reduce. So large models are almost always pre-trained synchronously, and slow machines are replaced. Parameter servers
-# remain in some recommender systems whose embedding tables exceed one machine.
+# remain in some recommender systems whose embedding tables outgrow one machine.
 #
 # </details>
 
