@@ -52,6 +52,18 @@ def test_no_stage_times_make_two_directions_half_again_as_fast(
     assert 1 < basic / master < 1.5
 
 
+def test_of_the_assumptions_only_slow_messages_reach_the_published_speed_up_alone(replay: Replay) -> None:
+    def speed_up(**change: Any) -> float:
+        basic, master = (replay(order * 200, **change)[-1][-1] for order in ("→→", "→←"))
+        return basic / master
+
+    ratios = [speed_up(ratio=tenths / 10) for tenths in range(1, 40)]
+    assert max(ratios) == speed_up(ratio=1) == pytest.approx(1.6, abs=0.005)
+    assert speed_up(message=4) == pytest.approx(1.71, abs=0.005)
+    assert speed_up(forward=(3, 1, 1, 1), ratio=1) == pytest.approx(1.71, abs=0.005)
+    assert replay("→", message=5)[-1][-1] == 12 + 6 * 5  # three messages each way
+
+
 def test_the_picture_names_stage_image_and_replica(replay: Replay) -> None:
     found = [(each.rank, each.action) for each in in_time(replay("→←"))]
     assert [(rank, action.kind, action.stage) for rank, action in found[:8]] == [
