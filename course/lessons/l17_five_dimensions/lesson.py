@@ -172,7 +172,7 @@ print("equal:", np.allclose(first, flat(whole[comm.rank])), np.allclose(second, 
 
 # %%
 def replay(order, forward=(1, 1, 1, 1), ratio=2, message=0):
-    """Passes as (rank, start, end), image by image. Times: `forward` by stage, backward `ratio` times that."""
+    """Passes as (rank, start, end), image by image. A backward takes `ratio` times its `forward`."""
     passes, free = [], [0] * 4  # when each rank is free
     for arrow in order:
         way = [*zip([0, 1, 2, 3] if arrow == "→" else [3, 2, 1, 0], forward)]
