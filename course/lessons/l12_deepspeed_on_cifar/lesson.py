@@ -37,12 +37,12 @@ _ = Path("code/ds_config.json").write_text("""\
 # ```
 # stage                 0 is plain data parallelism
 # gradient_clipping     scales gradients down if their norm is above 1
-# reduce_bucket_size    stages 1 to 3 collect gradients in a buffer; ours holds 2 million, to save memory
+# reduce_bucket_size    stages 1 to 3 collect gradients in a buffer; ours holds 2 million
 #                       (on GPUs, delete this key: default 500 million)
 # torch_adam            uses PyTorch's AdamW: DeepSpeed's own must be compiled
 # ```
 #
-# The next cells start DeepSpeed. Skim them:
+# Skim the cells that start DeepSpeed:
 
 # %%
 # %%px --save 12_train.py
@@ -86,7 +86,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)
 
 # %% [markdown] tags=["subslide"]
-# Images are shapes of CIFAR-10's size, pixels 0 to 15. The network has 33 million parameters:
+# Images of CIFAR-10's size show shapes, pixels 0 to 15. The network has 33 million parameters:
 
 # %%
 # %%px --save 12_train.py
@@ -130,7 +130,7 @@ def train(config, steps=3, width=1536, room=24):
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
             loss = F.cross_entropy(engine(x / 8 - 1), y)
             engine.backward(loss)
-            engine.step()  # after the last micro-batch: updates, zeroes gradients
+            engine.step()  # last micro-batch only: updates, zeroes gradients
             total += loss.detach() * micro / batch  # all totals add up to the batch's mean
         dist.all_reduce(total)
         yield batch, total.item()
@@ -164,7 +164,7 @@ if __name__ == "__main__":
 # it needs    weight 4  +  gradient 4  +  Adam's two averages 8    =   16
 # it has      600 MiB / 33 million parameters                      =   19
 #
-# The limit needs Linux and excludes Python and libraries. Activations take a few MiB.
+# The limit (Linux only) does not count Python and libraries. Activations take a few MiB.
 # ```
 #
 # **Vote:** is that enough?
@@ -174,7 +174,7 @@ from course_lib.effects import runs_within
 
 
 def trains(mib, ranks=2, **zero):  # `zero` replaces keys of the file
-    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # runs before the limit
+    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # without limit: loads libraries
     job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"
     return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
 
@@ -184,11 +184,11 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Before sending, stage 0 copies up to 500 million gradients (all ours) into one buffer: 16 + 4 = 20 bytes per parameter.
+# No. Before sending, stage 0 copies all our gradients into one buffer, whatever our key: 16 + 4 = 20 bytes per parameter.
 #
 # </details>
 #
-# In stage 1, each rank keeps half of Adam's averages; its buffer holds 2 million gradients:
+# We change one digit. In stage 1, each rank keeps half of Adam's averages, and a small buffer:
 
 # %%
 # !perl -pi -e 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
@@ -206,7 +206,7 @@ print("2 ranks, stage 1 trains:", trains(600))
 # stage 2     4     +    4/N    +       12/N         =            12             8
 # stage 3     4/N   +    4/N    +       12/N         =            10             5
 #
-# copy      from stage 1 on, each rank keeps a 32-bit copy of its shard of weights
+# copy      from stage 1 on, each rank keeps a 32-bit copy of its shard, even of 32-bit weights
 # ```
 #
 # Buffers come on top. **Vote:** which jobs train?
@@ -214,29 +214,28 @@ print("2 ranks, stage 1 trains:", trains(600))
 # ```
 #        ranks    stage     MiB        bytes per parameter
 #                         per rank      keeps     limit
-# (a)      2        1       600           14        19       reduce_bucket_size: the default, 500 million
-# (b)      2        3       600           10        19
-# (c)      4        2       420            8        13
+# (a)      2        3       600           10        19
+# (b)      4        2       420            8        13
 # ```
 
 # %%
-print("abc:", trains(600, stage=1, reduce_bucket_size=5e8), trains(600, stage=3), trains(420, 4, stage=2))
+print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only (c). The buffer of (a) reserves 2 GB for any network. In (b), full weights and buffers exceed the 9 bytes left.
+# Only (b). In (a), full weights and buffers need more than the 9 bytes left.
 #
 # </details>
 #
-# **Contest:** in a new cell, make (b) train with one of these keys, as in `trains(600, stage=3, reduce_bucket_size=1_000_000)`:
+# **Contest:** in a new cell, make (a) train with one of these keys, as in `trains(600, stage=3, reduce_bucket_size=1_000_000)`:
 #
 # ```
 #                                 default
 # reduce_bucket_size              500 million (ours: 2 million)  gradients per buffer
 # stage3_prefetch_bucket_size     50 million                     weights gathered ahead
 # stage3_max_reuse_distance       1,000 million                  keep a layer's weights until backward
-#                                                                if fewer than this come between
+#                                                                if fewer other weights come between
 # ```
 
 # %% [markdown]
@@ -278,18 +277,18 @@ from course_lib.rows import Row
 
 
 def third_step(stage, room=3, **keys):
-    """Print the numbers per parameter that a rank sends (clipping: few), and time it."""
+    """Time the third update; print the numbers per parameter sent (clipping: few)."""
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns the layers' order
     start = perf_counter()
-    with slow_collectives(mb_per_s=50) as sent:  # each takes a ring's time; nothing overlaps
+    with slow_collectives(mb_per_s=50) as sent:  # each takes its bytes' time; nothing overlaps
         _, loss = next(steps)
     took = perf_counter() - start
     numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # 4.73 million parameters
     total = sum(numbers.values())
     if rank == 0:
         print(f"stage {stage}, loss {loss:.3f}: {total} = {numbers} {keys or ''}")
-    return Row({"stage": f"{stage}, room {room}", "sent": total}, took, took, took)  # to draw
+    return Row({"stage": f"{stage}, room {room}", "sent": total}, took, took, took)  # value, low, high
 
 
 rows = [third_step(stage) for stage in range(4)]
@@ -301,28 +300,28 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank sums its micro-batches' gradients, and sends once. In 2 and 3, it keeps only its shard, so it sends in each micro-batch:
+# Nine, at 0.38 s each. In stages 0 and 1, a rank sums its micro-batches' gradients, and sends once. In 2 and 3, it keeps only its shard, so it sends after each micro-batch:
 #
 # ```
 #            gradients   weights
 # stage 0        2                  =   2    all-reduce
 # stage 1        2     +     1      =   3    all-reduce, then all-gather
 # stage 2      4 · 2   +     1      =   9    all-reduce (a key in More: 4 · 1)
-# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter and gather (so few weights stay until backward)
+# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter, all-gather (our few weights stay until backward)
 # ```
 #
 # </details>
 #
-# **Contest:** with one number, let stage 3 beat stage 1.
+# **Contest:** change one number: make stage 3 beat stage 1.
 
 # %%
 # %%px --timeout 200
-rows.append(third_step(3, room=6))  # then rerun `show`'s cell
+rows.append(third_step(3, room=6))  # change 6, rerun `show`'s cell
 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `room=12`: one micro-batch holds all 12 images, so stage 3 sends 1 + 1. A large model would send 1 + 2.
+# `room=12`: with one micro-batch, stage 3 sends 1 + 1. A large model would gather twice: 1 + 2.
 #
 # </details>
 
@@ -344,7 +343,7 @@ rows.append(third_step(3, room=6))  # then rerun `show`'s cell
 # stage 2         16                                        3                    9
 # stage 3          1.8                                      3                   12
 #
-# 12 = 4 · 1 + 4 · 2: over a billion weights come between most layers' forward and backward: DeepSpeed gathers twice
+# 12 = 4 · 1 + 4 · 2: over a billion weights come between most layers' forward and backward, so DeepSpeed gathers twice
 # on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
 # sent: on a ring, one rank per GPU; by default, only stage 3 sends while computing (stages 1, 2: overlap_comm, 1 GB more)
 # stage 3 on 2,048, 8 per node: with zero_hpz_partition_size=8, each node keeps all weights (1.8 GB more per GPU); backward gathers inside it
@@ -357,7 +356,7 @@ rows.append(third_step(3, room=6))  # then rerun `show`'s cell
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
 # - With equal micro-batches (for text: in tokens), every stage trains as one process does, except for rounding, batch norm and dropout.
-# - Take stage 0 or 1 if it leaves room for micro-batches that keep a GPU busy, or stage 2 with one per update. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
+# - Take stage 0 or 1 if it leaves room for micro-batches that keep a GPU busy, or stage 2 with one micro-batch per update. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -374,7 +373,7 @@ rows.append(third_step(3, room=6))  # then rerun `show`'s cell
 #
 # ### Why did stage 1 lose?
 #
-# In the core, stage 1 sent 3 numbers per parameter, and our own stage 1 (lesson 11, More) sent 2. Each rank owns a quarter of the optimizer state, so it needs a quarter of the summed gradients. An all-reduce
+# In the core, stage 1 sent 3 numbers per parameter. Stage 0 and our own stage 1 (lesson 11, More) sent 2. Each rank owns a quarter of the optimizer state, so it needs only a quarter of the summed gradients. An all-reduce
 # also brings it the other three quarters. Two keys decide how gradients travel:
 #
 # ```
@@ -394,7 +393,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces even a bucket with a single owner.
 #
-# Without mixed buckets, `reduce` sends each owner its summed shard: on a ring, all others send it once. This is not the default: on many ranks, many small messages can take longer than one all-reduce.
+# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, every other rank sends it once (in stage 2: 4 + 1). This is not the default: on many ranks, many small messages can take longer than one all-reduce.
 #
 # </details>
 #
@@ -403,7 +402,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# Numbers sent alone do not determine the time. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stages 1, 2 and 3 took 0.61, 0.66 and 1.04 s per step: stage 3 took 70 % longer than stage 1. With eight: 2.1, 2.3 and 2.8 s, 33 % longer. With larger micro-batches, ranks compute more but send no more.
+# Numbers sent alone do not determine the time. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 and 0.61 s per step); with eight, 33 % (2.8 and 2.1 s). With larger micro-batches, ranks compute more but send no more.
 #
 # **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches also affect what it sends.
 #
@@ -439,21 +438,21 @@ if rank == 0:
 
 # %% [markdown]
 # Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`, which joins all shards into the full weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`. For a different number of ranks, first make a **universal checkpoint**, with
-# one folder per parameter (`python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`), set `"checkpoint": {"load_universal": true}`, and load `tag="universal"`. (Load trusted checkpoints only: a pickle can run any code.)
+# one folder per parameter (in `folder[0]`: `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`), set `"checkpoint": {"load_universal": true}`, and load `tag="universal"`. (Load trusted checkpoints only: a pickle can run any code.)
 #
 # **The JSON file.** Does it suit your number of ranks?
 
 # %% tags=["exercise: 12.q5"]
 
 # %% [markdown]
-# **The script.** A published script for CIFAR-10 (Kolly, see References) freezes its network with `net.requires_grad_(False)`, so nothing trains. Two of the next three bugs are from it:
+# **The script.** A published script for CIFAR-10 (Kolly 2022) freezes its network with `net.requires_grad_(False)`, so nothing trains. Two of the next three bugs are from it:
 
 # %% tags=["exercise: 12.3"]
 
 # %% [markdown]
 # **Remember:** to resume a run, every rank loads its shard, and an update uses as many images as before.
 #
-# `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10, and `code/run_ds.sh` starts it. `deepspeed --hostfile hosts code/12_train.py` reads the machines from a **hostfile**.
+# `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10; `code/run_ds.sh` starts it. `deepspeed --hostfile hosts code/12_train.py` reads the machines from a **hostfile**.
 #
 # If GPU memory is too small, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and updates weights there. **ZeRO-Infinity** also moves weights, and can use disks.
 # [On a GPU machine](../docs/on_a_gpu_machine.md) has their keys, those for 16-bit weights, and `zero.Init`: without it, even in stage 3, each rank first builds the full model.
