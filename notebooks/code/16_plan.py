@@ -22,13 +22,13 @@ plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %%
 def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_):
-    """Return a dict of bytes on a GPU of the first stage. `zero` is 0, 1 or 3."""
+    """Return a dict of bytes on a first stage's GPU. `zero` is 0, 1 or 3; `**_` ignores other names."""
     mine = params / pipeline / tensor
     weights = 2 * mine / (data if zero == 3 else 1)
     gradients = weights
     optimizer = 12 * mine / (data if zero else 1)
     tokens = seq * batch / data / microbatches
-    held = min(pipeline, microbatches)  # micro-batches that a first stage keeps (1F1B)
+    held = min(pipeline, microbatches)  # micro-batches kept (1F1B)
     # MLP of 4 · width, FlashAttention, no dropout
     activations = held * tokens * depth / pipeline * 2 * width * (4 + 12 / tensor)
     states = weights + gradients + optimizer
@@ -49,11 +49,11 @@ def step(
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
     # a stage waits while the pipeline fills and drains (equal stages, 1F1B; stages' messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
-    # ring trips (2-byte numbers): 2 per step; in ZeRO-3, 3 per micro-batch (two gathers, one scatter)
+    # ring trips of 2-byte numbers: 2 per step; ZeRO-3: 3 per micro-batch (2 all-gathers, 1 reduce-scatter)
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
-    # ZeRO-3 sends during all computing; others in the last micro-batch's backward, 2/3 of its time
-    # (ZeRO-1 sends half its bytes after updating; we hide these, too)
+    # ZeRO-3 sends during all computing; others in the last micro-batch's backward (2/3 of its computing)
+    # (ZeRO-1 sends half after updating; we hide this, too)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed

@@ -188,7 +188,7 @@ WAIT_FIRST = Exercise(
     targets=("started-is-done",),
     stub=_STUB,
     hints=(
-        "No call is missing. On the first rank, Iallreduce returns before others call it. What can "
+        "No call is missing. On the earliest rank, Iallreduce returns before others call it. What can "
         "`gradients[i]` hold then?",
         "Iallreduce ──→ returns at once     the array may hold anything\n"
         "Wait       ──→ returns when        the array holds the sum",
@@ -290,8 +290,8 @@ SAME_SEED = Question(
         ),
         Option(
             "rank 3's weights stay different; no error",
-            reply="Its gradients fit its own weights, but all ranks add them. Line 1 costs one broadcast per "
-            "tensor, once.",
+            reply="Rank 3's gradients fit only its own weights, but all ranks add them. Line 1 costs one "
+            "broadcast per tensor, once.",
             right=True,
         ),
     ),

@@ -82,7 +82,7 @@ def train(team, rate, cut=np.array_split):
 
 
 # %% [markdown] tags=["subslide"]
-# Lines 1 and 4, through arrays:
+# Lines 1 and 4 send arrays:
 
 # %% tags=["source: course_lib.parallel.data_parallel:numbers"]
 # %%px --save 06_by_hand.py
@@ -97,7 +97,7 @@ def train(team, rate, cut=np.array_split):
 # %%px --save 06_by_hand.py
 
 # %% [markdown]
-# For now, `share_of_loss` returns a shard's mean loss. Each rank trains alone on whole batches, then all together on shards.
+# For now, `share_of_loss` returns a shard's mean loss. The ranks train alone on whole batches, then together on shards.
 #
 # **Vote:** compared with rank 0 alone, do the four get (a) fewer of the 297 new images right, (b) as many, (c) more?
 
@@ -160,7 +160,7 @@ train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # positi
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All three do. *Means* divided by `comm.size` need equal shards: in the last run, they would get 49.5 %.
+# All three do. Dividing *means* by `comm.size` needs equal shards: the last run would get 49.5 % right.
 #
 # </details>
 
@@ -191,7 +191,7 @@ from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  
 # line 4       2.33      1.573289    76.8 %    each rank learns only from its shard, in steps four times too small
 # ```
 #
-# Without such numbers, check: is the first loss near ln 10 = 2.3 (ten classes)? Do ranks' weights stay equal?
+# Without such numbers, check: is an untrained network's loss near ln 10 = 2.3 (ten classes)? Do ranks' weights stay equal?
 #
 # </details>
 
@@ -199,7 +199,7 @@ from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  
 # ## 4 · Who is late?
 #
 # Rank 0 secretly shuffles the ranks' sleeps: 30, 20, 10 and 0 ms. In all 60 steps, each rank sleeps, then
-# times the gradient sum. **Predict:** do the sleeps cost 0.9 s (their mean) or 1.8 s?
+# times the gradient sum. **Predict:** how long does the rank that never sleeps wait, 0.9 s or 1.8 s?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -218,9 +218,8 @@ def sum_gradients(team, model):
     waited.append(MPI.Wtime() - began)
 
 
-start = MPI.Wtime()
 train(comm, rate=0.4)
-print(f"rank {comm.rank}: {MPI.Wtime() - start:.2f} s, {sum(waited):.2f} s of these in the sums")
+print(f"rank {comm.rank} waited {sum(waited):.2f} s")
 sum_gradients = punctual
 
 # %% [markdown]
@@ -239,7 +238,7 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 #  0 ms     ░░░░░░░░░░░░░░░░
 # ```
 #
-# 1.8 s (here, longest minus shortest wait): all ranks wait for the slowest, the **straggler**, which waits least.
+# 1.8 s: in each of 60 steps, all wait for the slowest rank, the **straggler**. It waits least.
 #
 # </details>
 
@@ -248,21 +247,21 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 #
 # | | PyTorch's DDP (lesson 07), one rank per GPU |
 # |---|---|
-# | lines 1, 4 | are done for you, line 4 during backward |
+# | lines 1, 4 | are run for you, line 4 during backward |
 # | line 3 | Gradients are *averaged* over n data-parallel ranks: call `(n * share).backward()` |
-# | lines 2, 5 | stay yours |
-# | section 4 | NCCL calls return early: in profiles, late ranks' all-reduces are shortest |
+# | lines 2, 5 | stay yours. Call `item()` rarely: it waits for the GPU |
+# | section 4 | NCCL calls return early, so read each step's profile: late ranks' all-reduces are shortest |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Start with equal weights. Shard the same batches. Divide a shard's *summed* loss by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
-# - Exceptions: **batch norm** (lesson 07) and losses that compare samples. Clip gradients after the sum. Seed dropout differently on data-parallel ranks.
+# - Exceptions: **batch norm** (lesson 07), dropout (seed it differently on data-parallel ranks), losses that compare samples. Clip gradients after the sum.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Four ranks print 2.33, 0.400933 and 85.5 %. Each takes its *mean* loss, and divides both sums by 4. Which line is missing? What would show it?
+# Four ranks reach 2.33, 0.400933 and 85.5 %. Line 3 returns the *mean* loss; lines 4 and 5 divide by 4. Which line is missing? What would show it?
 #
 # <details><summary>What to listen for</summary>The cut in line 2. Each rank computes all 128 images, so all numbers are right, but four GPUs take as long as one. Count images per rank.</details>
 
@@ -330,7 +329,7 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 #
 # </details>
 #
-# In a real network, each gradient becomes complete somewhere inside `backward`. PyTorch can then call a function, a **hook**. `sum_when_ready` gives every parameter a hook that starts its all-reduce, and returns a function that waits for all.
+# In a real network, `backward` completes one gradient after another. PyTorch can then call a function, a **hook**. `sum_when_ready` gives every parameter a hook that starts its all-reduce, and returns a function that waits for all.
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
@@ -368,7 +367,7 @@ once = timed(pair, lambda: compute(plain), repeat=40)  # our unit
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
 
 # %% [markdown]
-# We time five kinds of steps. *none* sends nothing. Divide each bar by the printed unit. (A bar is the median of five runs; its thin line spans fastest to slowest.)
+# We time five kinds of steps. *none* sends nothing: about 1. Divide each bar by the printed unit. (Bars are medians of five runs; thin lines span fastest to slowest.)
 
 # %%
 # %%px --targets 0:2 --timeout 100
@@ -398,7 +397,7 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # With 0.3 per message, a single one should be fastest: 1 + 0.3 + 0.5 = 1.8, although it waits for backward. With 12, the first starts soon after forward (1/3), and the link never rests: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
 # With four, the first bucket is complete halfway through backward: 1/3 + 1/3 + 4 · 0.3 + 0.5 = 2.4.
 #
-# Below 0.1 per message (try `seconds=0.02 * once`), these four buckets beat one. That is usual on GPUs with long steps. More ranks need larger buckets: a ring's fixed cost grows with n (a tree's, with log n). From its second step on, PyTorch's DDP (lesson 07) by default closes its
+# Below 0.1 per message (try `seconds=0.02 * once`), these four buckets beat one. On GPUs with long steps, several buckets usually win. More ranks need larger buckets: a ring's fixed cost grows with n (a tree's, with log n). From its second step on, PyTorch's DDP (lesson 07) by default closes its
 # first bucket at 1 MiB and the others at 25 MiB. The library **Horovod** made fusion popular.
 #
 # Our delay is a sleep. On a real link, overlap may hide less: many MPI libraries make **progress** (move bytes) only inside MPI calls, and backward makes few.
@@ -428,7 +427,7 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # receives n gradients and sends n copies of the weights per step (so real systems split the weights over servers). In a ring all-reduce, each rank sends less than twice the gradient's bytes for any n, but in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. What does this cost? While one worker computes, the others' gradients
-# change the server's weights. So its gradient is **stale**. **Staleness** counts the updates since the worker received weights.
+# change the server's weights. So this worker's gradient is **stale**. **Staleness** counts the updates since the worker received weights.
 #
 # Three equal workers sleep 40 ms before every batch. In a second run, worker 3 sleeps 400 ms. How stale are its gradients then? (`train_asynchronously` runs the
 # server on rank 0. There, `service.order` and `service.staleness` list each update's worker and staleness.)
@@ -516,7 +515,7 @@ train_late(18, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? Not here. If no worker is late and messages cost no time, 19 workers compute 240 gradients in the time of 240 / 19 ≈ 13 *synchronous* steps. Thirteen such steps with all 1,500 images (79 per worker)
+# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? Not here. If no worker is late and messages are free, 19 workers compute 240 gradients in the time of 240 / 19 ≈ 13 *synchronous* steps. Thirteen such steps with all 1,500 images (79 per worker)
 # and rate 0.8 reach 84 % (we ran it).
 #
 # Stale gradients need a smaller rate, and the order of arrival makes every run different. With fast links and enough computing per step, overlap hides most of an all-reduce. So large models are almost always pre-trained synchronously, and slow machines are replaced. Parameter servers

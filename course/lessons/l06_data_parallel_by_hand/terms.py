@@ -19,12 +19,11 @@ TERMS = (
     Term("shard", "The part of a batch, or of a tensor, that one rank holds."),
     Term(
         "bucket",
-        "A flat buffer that holds the gradients of several parameters, so that one message carries them.",
+        "A flat buffer that holds the gradients of several parameters, so that one all-reduce sums them.",
     ),
     Term(
         "straggler",
-        "A rank that is later than the others, step after step, without any error; in synchronous training, "
-        "all wait for it.",
+        "A rank that is later than the others, without any error; in synchronous training, all wait for it.",
         forms=r"stragglers?",
     ),
     Term("overlap", "Communication that runs while the rank computes.", forms=""),

@@ -54,7 +54,7 @@ def _check_step(answer: SimpleNamespace, comm: Any, case: Case) -> None:
         "What is left of a message that hides altogether?": busy + data - cover + tensor,
         "on this link, the messages take longer than `cover`, so a part is exposed. "
         "In your step, all are gone.": busy + tensor,
-        "that is the longer of messages and `cover`, and computing is counted already.": busy
+        "`exposed` is the longer of messages and `cover`, but computing is counted already.": busy
         + max(data, cover)
         + tensor,
         "that is the computing with no message beside it, and computing is counted already. What is left of "
@@ -65,7 +65,7 @@ def _check_step(answer: SimpleNamespace, comm: Any, case: Case) -> None:
             raise Wrong(f"{got['total']:.2f} s: {words}")
     raise Wrong(
         f"{got['total']:.2f} s, expected {right['total']:.2f}: computing {computing:.2f}, idle {idle:.2f}, "
-        f"tensor_messages {tensor:.2f}, data_messages {data:.2f}, of which {cover:.2f} can hide."
+        f"tensor_messages {tensor:.2f}, data_messages {data:.2f}, cover {cover:.2f}."
     )
 
 
@@ -81,11 +81,11 @@ def step(
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
     # a stage waits while the pipeline fills and drains (equal stages, 1F1B; stages' messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
-    # ring trips (2-byte numbers): 2 per step; in ZeRO-3, 3 per micro-batch (two gathers, one scatter)
+    # ring trips of 2-byte numbers: 2 per step; ZeRO-3: 3 per micro-batch (2 all-gathers, 1 reduce-scatter)
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
-    # ZeRO-3 sends during all computing; others in the last micro-batch's backward, 2/3 of its time
-    # (ZeRO-1 sends half its bytes after updating; we hide these, too)
+    # ZeRO-3 sends during all computing; others in the last micro-batch's backward (2/3 of its computing)
+    # (ZeRO-1 sends half after updating; we hide this, too)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed
@@ -141,7 +141,7 @@ HIDE = Exercise(
             "Can the next product run",
         ),
     ),
-    why="In forward, FSDP gathers a layer while computing the one before. Which layer's weights cannot hide?",
+    why="In forward, FSDP gathers a layer while computing the one before. Which layer's gather cannot hide?",
 )
 
 # -------------------------------------------------------------------- questions
@@ -168,9 +168,9 @@ TWO_NODES = Question(
         ),
         Option(
             "ZeRO-3 over all GPUs",
-            reply="This plan keeps 7 GB less per GPU, but the other two fit already. In return, two "
+            reply="This plan keeps 7 GB less per GPU, but the other two fit already. And two "
             "all-gathers and a reduce-scatter cross the slow link per micro-batch, and memory demands "
-            "at least four. If "
+            "at least four micro-batches. If "
             "one network card per node sends, these take 13 s per micro-batch; if all eight send, 1.6 s. "
             "Then four micro-batches need 6.5 s of messages beside 6.7 s of computing: too close to trust.",
             belief="most-saving-is-best",

@@ -23,8 +23,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# Suppose one image's activations, not recomputed, nearly fill rank 0's GPU. Rank 0 must then finish this image's backward
-# before starting another: one stage works at a time. This is **layer parallelism** (*Basic* below).
+# Suppose one image's activations nearly fill rank 0's GPU without recomputing. Rank 0 must then finish this image's backward
+# before starting another image: one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Stage 0 turns 256 × 256 pixels into eight maps, pooled to 64 × 64.
 
@@ -57,7 +57,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# For each `→`, lesson 08's `run_stage` runs one image forward and backward; `SavedBytes` counts the activations autograd keeps.
+# For each `→`, `run` calls lesson 08's `run_stage`: one image, forward and backward. `SavedBytes` counts the activations kept.
 # **Predict:** rank 0 holds about 2, 8 or 32 times as much as rank 1?
 
 
@@ -118,7 +118,7 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Still 4.75: image 0's backward frees activations before rank 0 begins image 1. Rank 3's stage 0 holds 4.75 too. Each rank keeps two stages' *model states* (weights, gradients, optimizer).
+# Still 4.75: image 0's backward frees its activations before rank 0 begins image 1. Rank 3's stage 0 holds 4.75 too. Each rank keeps two stages' *model states* (weights, gradients, optimizer).
 #
 # </details>
 
@@ -172,7 +172,7 @@ print("equal:", np.allclose(first, flat(whole[comm.rank])), np.allclose(second, 
 
 # %%
 def replay(order, forward=(1, 1, 1, 1), ratio=2, message=0):
-    """Passes as (rank, start, end), image by image. A backward takes `ratio` times its `forward`."""
+    """Passes as (rank, start, end), image by image. `forward`: per stage; backward: `ratio` times that."""
     passes, free = [], [0] * 4  # when each rank is free
     for arrow in order:
         way = [*zip([0, 1, 2, 3] if arrow == "→" else [3, 2, 1, 0], forward)]
@@ -191,17 +191,17 @@ def replay(order, forward=(1, 1, 1, 1), ratio=2, message=0):
 # %%
 from course.lessons.l17_five_dimensions.figures import draw_directions
 
-draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←")})
+draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←"), "yours": replay("→→→←")})
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), 48 / 39 = 1.23. Each change of direction saves 3 of 12 slots: three forwards overlap the previous backward. Over many: 12 / 9 = 1.33.
+# (b), 48 / 39 = 1.23. Each change of direction saves 3 of 12 slots: three forwards overlap the previous image's backwards. Over many images: 12 / 9 = 1.33.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs: 1.72 times as fast. **Contest:** come as close as you can, by changing one thing at a time.
+# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs: 1.72 times as fast. **Contest:** come as close as you can with one change, then two.
 
 # %%
 yours = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
@@ -212,12 +212,12 @@ draw_directions({"your MASTER, 4 images": replay("→←→←", **yours)})
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `forward` alone stays below 1.5: backwards, 2/3 of Basic's time, never overlap each other. `ratio` alone reaches 1.6 (at 1). A `message` of 4 slots gives 1.71, but so do `(3, 1, 1, 1)` and ratio 1.
-# Only timing passes would tell.
+# `forward` alone stays below 1.5: backwards, 2/3 of Basic's time, never overlap each other. `ratio` alone reaches 1.6 (at 1). A `message` of 4 slots gives 1.71, but so do `(3, 1, 1, 1)` with ratio 1.
+# Only timed passes would tell.
 #
 # </details>
 #
-# On 128 GPUs, MASTER with data parallelism took 27 minutes. They report a speed-up of 16.1.
+# On 128 GPUs, MASTER with data parallelism took 27 minutes: a reported speed-up of 16.1.
 
 # %%
 predict("MASTER's scaling efficiency from 4 to 128 GPUs?", None)
@@ -243,12 +243,12 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
 # [ ]  two ranks share stage 0: each keeps one tile's activations, about half of stage 0's.
-#      So two images fit, if later stages have room.
+#      So two images fit if other stages leave room.
 # ```
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program sums with `sum_over_tiles`, `sum_replicas` (directions) and `sum_gradients` (data parallelism). It trains with all, then without one, and compares weights with one-process training. Omit each in turn: which is hardest to notice?
+# A program sums with `sum_over_tiles`, `sum_replicas` (directions) and `sum_gradients` (data parallelism). It trains with all sums, then without one, and compares weights with one-process training. Omit each: which is hardest to notice?
 
 # %%
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi" --omit sum_gradients
@@ -256,14 +256,14 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# (c): two tiles, two directions, two data-parallel groups. `sum_over_tiles`: off by 0.004, since only stage 0 is tiled (it moved by 0.007). Nothing hangs or fails.
+# (c): 2 tiles × 2 directions × 2 groups. `sum_over_tiles`: off by 0.004; only stage 0 is tiled, whose weights move by 0.007. Nothing hangs.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - If backward takes two forwards, GPipe on three or more equal stages beats MASTER once two micro-batches fit (three if GPipe alone recomputes), with half the model states.
+# - With half the model states, GPipe beats MASTER once two micro-batches fit (three if only GPipe recomputes), if backward takes two forwards on three or more equal stages.
 # - Convolutions exchange halos: keep tiles inside one machine if possible.
 # - Batch norm and dropout break equality with one process: statistics and masks differ.
 
@@ -281,7 +281,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # An image needs 60 GB of activations; model states take 12 GB. Which gives the most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos, untiled layers or summing gradients take long: each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most, and its fullest rank may not fit. (c) idles 3/(m + 3) of the time with m images per update and equal stages, if four fit.</details>
+# <details><summary>What to listen for</summary>(b), unless halos, untiled layers or summing gradients take long: each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most, and its fullest rank may not fit. (c) idles 3/(m + 3) of the time with m images per update and equal stages, if four images fit.</details>
 
 # %% [markdown]
 # ## References
