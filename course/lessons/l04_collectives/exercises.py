@@ -110,8 +110,8 @@ CENTRED = Exercise(
     targets=("only-root-calls", "reduce-fills-every-rank"),
     title="Spot the bugs",
     task="Every rank should subtract the mean over all ranks from its own numbers, and multiply the result "
-    "by rank 0's `scale`. While arrays are small, Open MPI runs it on four ranks without an error, and rank "
-    "0's result is right. The other ranks' results are not. Find out why, and repair the function.",
+    "by rank 0's `scale`. While arrays are small, Open MPI runs this code on four ranks without an error, "
+    "and rank 0's result is right. The other ranks' results are not. Find out why, and repair the function.",
     stub='''\
 def centred(comm, mine, scale):
     """Return `mine` minus the mean over all ranks, times the `scale` (an array) of rank 0."""

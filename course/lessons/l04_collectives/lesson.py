@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# An **all-reduce** gives each rank the sum of all ranks' arrays (lesson 06: gradients). It is a **collective**: all ranks of a communicator must call
+# An **all-reduce** gives each rank the sum of all ranks' arrays (in training: gradients). It is a **collective**: all ranks of a communicator must call
 # collectives in the same order.
 #
 # All gradients are 1, and rank 0's loss is 100. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. In training, later sums are mispaired too, or fail; rank 0's last call hangs.
+# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. In training, later sums are mispaired, fail or hang; rank 0's last call hangs.
 #
 # </details>
 
@@ -102,7 +102,7 @@ film(
 # <details><summary>Open after the run</summary>
 #
 # Rank 1: 4044, the sum over ranks 3, 0, 1. After three exchanges, each rank has one complete chunk; three more
-# copy each to all.
+# copy it to all.
 #
 # </details>
 
@@ -120,7 +120,7 @@ film(
 #
 # α · (messages per rank) + β · (bytes per rank)
 #
-# This **alpha-beta model** ignores additions and congestion; links are equal and two-way.
+# This **alpha-beta model** ignores additions and congestion, and assumes equal, two-way links.
 #
 # `slow_messages` imitates a slow network: α is 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
 
@@ -147,7 +147,7 @@ def seconds(comm, way, nbytes, runs=3):
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    sizes = [int(each) for each in sys.argv[1:] if each.isdigit()]  # notebook: none
+    sizes = [int(float(each)) for each in sys.argv[1:] if each[0].isdigit()]  # notebook: none
     for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -161,7 +161,7 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At the **crossover** size, both are equally fast. Compute it for eight ranks from `counts(8)`, α and β. Then replace 1000000 by that size, its half and its double (`course_lib.effects 0.01 0.04` imitates our link):
+# At the **crossover** size, both are equally fast. Compute it from `counts(8)`, α and β. Then replace 1000000 by that size, its half and double (`course_lib.effects 0.01 0.04` imitates our link):
 
 # %% tags=["nbval-ignore-output"]
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep bytes:
@@ -194,7 +194,7 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # </details>
 #
-# Per rank, a third way sends 22 messages, two arrays. **Vote:** where does doubling beat it: (a) nowhere, (b) below 0.06 MB, (c) below 6 MB?
+# A third way: 22 messages and two arrays per rank. **Vote:** where does doubling beat it: (a) nowhere, (b) below 0.06 MB, (c) below 6 MB?
 
 # %%
 from course_lib.rows import predicted
@@ -208,7 +208,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The third way is lesson 14's halving. The ring's flat part is latency: 41 s per call. So DDP (lesson 07) sums several layers' gradients per call.
+# (b). The third way is recursive halving and doubling (lesson 14). The ring's latency costs 41 s per call, so DDP (lesson 07) sums several layers' gradients per call.
 #
 # </details>
 
@@ -217,9 +217,9 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) are both 5,000 times better: crossovers stay (additions lower them) |
-# | NCCL | reckons with 14 µs per large message between nodes; has trees, not doubling |
-# | training | hides part behind computing (overlap, lesson 06) |
+# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) are 5,000 times better: crossovers stay (additions lower them) |
+# | NCCL | assumes 14 µs per large message between nodes; has trees, not doubling |
+# | training | partly hides all-reduces behind computing (overlap, lesson 06) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -232,7 +232,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Change section 3's `alpha, bandwidth`.
 #
-# <details><summary>What to listen for</summary>In the model, the ring on 64, doubling on 2,048; halving beats both:
+# <details><summary>What to listen for</summary>In the model, the ring on 64, doubling on 2,048; halving (not in NCCL) beats both:
 #
 # ```
 #               crossover      ring     doubling    halving
@@ -252,7 +252,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # On a cluster, several ranks share a node, and a message between nodes often costs more than one inside. Our ring knows the ranks' numbers, but not their nodes. Is that a problem?
 #
-# Suppose that ranks 0 and 1 run on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring. Two of the ring's four links then connect the nodes.
+# Suppose ranks 0 and 1 run on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring. Two of the ring's four links then connect the nodes.
 
 # %%
 predict("How many kB does the ring send between the two nodes, all ranks together?", None)
@@ -322,12 +322,12 @@ if comm.rank == 0:
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (`Reduce` and `Bcast`: trees, below) |
 #
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, where steps decide, doubling on all 512 ranks takes
-# only nine steps. For gigabytes and one network card per node, prefer the ring of 512: our leaders let the network idle while nodes sum inside. If each rank's GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
-# of a node run a reduce-scatter. Each GPU all-reduces its eighth with one GPU per other node; then the node's GPUs run an all-gather. Or run several rings at once, each through a different card, as NCCL does.
+# only nine steps, six between nodes. For gigabytes and one network card per node, prefer the ring of 512: our leaders leave the network idle during `Reduce` and `Bcast`. If each rank's GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
+# of a node run a reduce-scatter. Each GPU all-reduces its eighth with its counterparts on the other nodes; then the node's GPUs run an all-gather. Or run several rings at once, each through a different card, as NCCL does.
 #
 # </details>
 #
-# **Remember:** for a ring, fill one node before the next. Then, on many nodes, leaders save ring steps, but hardly any bytes between nodes.
+# **Remember:** for a ring, fill one node before the next. Then, on many nodes with one network card each, leaders save ring steps, but hardly any bytes between nodes.
 #
 # Inside a node, `Bcast` may run as a **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight.
 
@@ -356,7 +356,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# When we ran it, our faster function took 0.6 to 2.2 times as long as the library. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling adds a full array, the ring half. The model ignores additions and caches, so your order may differ.
+# In our runs, our faster function took 0.6 to 2.2 times as long as the library. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling adds a full array, the ring half. The model ignores additions and caches, so your order may differ.
 # In the course's folder, `python -m benchmarks.allreduce` compares faster versions of ours with MPI and Gloo, from 4 B to 64 MiB.
 #
 # </details>
@@ -373,7 +373,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and can let switches sum. For each call, NCCL chooses the one it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
+# On NVIDIA's GPUs, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and can let network switches sum. For each call, NCCL chooses the one it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
 # An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` each time before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
@@ -383,12 +383,12 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # |---|---|
 # | broadcast | copies the root's array to all ranks |
 # | **scatter** | sends each rank a part of the root's array |
-# | **gather** | collects on the root a part from each rank |
-# | all-gather | collects on all ranks a part from each rank |
+# | **gather** | collects each rank's part on the root |
+# | all-gather | collects each rank's part on all ranks |
 # | reduce | leaves the sum on the root |
 # | all-reduce | leaves the sum on all ranks |
 # | reduce-scatter | leaves a different part of the sum on each rank |
-# | **all-to-all** | sends each rank a different part from each rank |
+# | **all-to-all** | sends each rank's parts, one to each rank |
 #
 # Does `reduce` do the same on every backend? Four ranks hold 1, 10, 100 and 1000, and reduce them to rank 0. We try Gloo on ranks 0 and 1 only, then on all four, then this course's
 # backend `mpi4py`, which calls MPI. Gloo's ranks find each other in a **store** (a small table that all can reach). **Predict:** what does rank 1 hold afterwards?
@@ -426,7 +426,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 #
 # **Remember:** after `reduce`, read the tensor only on `dst`. Backends leave different values on the other ranks.
 #
-# The guide also says that Gloo has no `reduce_scatter` and no `all_to_all`. In PyTorch 2.13, Gloo has both, and so does our backend. Only `dist.monitored_barrier`, which names late ranks, needs Gloo
+# Contrary to the guide, Gloo has `reduce_scatter` and `all_to_all` in PyTorch 2.13, as does our backend. Only `dist.monitored_barrier`, which names late ranks, needs Gloo
 # ([table of calls](../packages/torch_mpi4py/README.md#which-operation-works-on-which-backend)).
 
 # %% tags=["exercise: 04.q5"]

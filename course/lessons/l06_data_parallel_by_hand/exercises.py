@@ -75,7 +75,7 @@ _DIVISION = 'F.cross_entropy(outputs, targets, reduction="sum") / batch_size'
 SHARE = Exercise(
     id="06.1",
     title="A share of the loss",
-    task="Rewrite `share_of_loss` so that the shares of all ranks add up to the *mean over the whole batch* "
+    task="Make the shares of all ranks add up to the *mean over the whole batch* "
     "of `batch_size` images. Shards may differ in size, and one may be empty.",
     objectives=(1,),
     stub='''\
@@ -235,8 +235,8 @@ WHICH_GPU = Question(
         ),
         Option(
             "how to send fewer bytes",
-            reply="Once all are there, the sum takes at most 12 ms. Halving the bytes would save at most 6 "
-            "of 310 ms.",
+            reply="Once all have arrived, the sum takes at most 12 ms. Halving the bytes would save at most "
+            "6 of 310 ms.",
             belief="collective-time-is-transfer",
         ),
     ),
@@ -285,7 +285,7 @@ SAME_SEED = Question(
         Option(
             "the sums make the weights equal after some steps",
             reply="All ranks take the *same* step, so the differences stay (only weight decay shrinks them, "
-            "slowly). Section 3, with four unequal replicas: 79.5 %.",
+            "slowly). In section 3, four unequal replicas got 79.5 %.",
             belief="no-broadcast-no-harm",
         ),
         Option(

@@ -13,9 +13,9 @@
 # warm-up:
 #   - ask: Each of four ranks has an array, and all call `Allreduce`. Which of them hold the sum afterwards?
 #     answer: All four.
-#   - ask: A rank sends an array of 64-bit integers. What happens if the receiver has an array of 64-bit floats?
+#   - ask: A rank sends 64-bit integers. What if the receiver's array has 64-bit floats?
 #     answer: It reads wrong numbers. Types must match; Open MPI does not check.
-#   - ask: Four ranks share ten images as evenly as they can. How many does each get?
+#   - ask: Four ranks share ten images as evenly as possible. How many does each get?
 #     answer: Two get 3, two get 2.
 # ---
 
@@ -155,12 +155,12 @@ if __name__ == "__main__":
 
 # %%
 # %%px
-train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # positions, not sizes
+train(comm, rate=0.4, cut=lambda batch, _: np.split(batch, [1, 2, 3]))  # three positions: try others
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# All three do. Dividing *means* by `comm.size` needs equal shards: the last run would get 49.5 % right.
+# Yes: any cut works that uses each image once. Dividing *means* by `comm.size` needs equal shards: the last run would get 49.5 % right.
 #
 # </details>
 
@@ -188,18 +188,18 @@ from course_lib.parallel.data_parallel import broadcast_weights, sum_gradients  
 #           first loss     last       right
 # line 1       2.34      0.611890    79.5 %    weights start and stay unequal
 # line 2       9.32      1.131913    85.2 %    four whole batches: loss and step four times too large
-# line 4       2.33      1.573289    76.8 %    each rank learns only from its shard, in steps four times too small
+# line 4       2.33      1.573289    76.8 %    each learns only from its shard, in steps four times too small
 # ```
 #
-# Without such numbers, check: is an untrained network's loss near ln 10 = 2.3 (ten classes)? Do ranks' weights stay equal?
+# Without a reference: is the first loss near ln 10 = 2.3 (ten classes)? Do ranks' weights stay equal?
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Who is late?
 #
-# Rank 0 secretly shuffles the ranks' sleeps: 30, 20, 10 and 0 ms. In all 60 steps, each rank sleeps, then
-# times the gradient sum. **Predict:** how long does the rank that never sleeps wait, 0.9 s or 1.8 s?
+# Rank 0 secretly shuffles four sleeps: 30, 20, 10 and 0 ms. In all 60 steps, each rank sleeps, then
+# times the gradient sum. **Predict:** how long does the rank that never sleeps wait, 0.9 or 1.8 s?
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -238,7 +238,7 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 #  0 ms     ░░░░░░░░░░░░░░░░
 # ```
 #
-# 1.8 s: in each of 60 steps, all wait for the slowest rank, the **straggler**. It waits least.
+# 1.8 s, 60 · 30 ms: in each step, all wait for the slowest rank, the **straggler**. It waits least.
 #
 # </details>
 
@@ -250,20 +250,20 @@ print((cluster["sleeps"][0] == [0, 0, 0, 0]).sum(), "of 4 are right")  # your gu
 # | lines 1, 4 | are run for you, line 4 during backward |
 # | line 3 | Gradients are *averaged* over n data-parallel ranks: call `(n * share).backward()` |
 # | lines 2, 5 | stay yours. Call `item()` rarely: it waits for the GPU |
-# | section 4 | NCCL calls return early, so read each step's profile: late ranks' all-reduces are shortest |
+# | section 4 | NCCL calls return early, so use a profiler: late ranks' all-reduces are shortest |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Start with equal weights. Shard the same batches. Divide a shard's *summed* loss by the *whole* batch's size. Add the gradients. Then n ranks train as one, up to rounding.
-# - Exceptions: **batch norm** (lesson 07), dropout (seed it differently on data-parallel ranks), losses that compare samples. Clip gradients after the sum.
+# - Start with equal weights. Shard a common batch. Divide a shard's *summed* loss by the *whole* batch's size (text: its tokens). Add the gradients; clip only their sum. Then n ranks train as one, up to rounding.
+# - Exceptions: **batch norm** (lesson 07), dropout (seed it differently on data-parallel ranks), losses that compare samples.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Four ranks reach 2.33, 0.400933 and 85.5 %. Line 3 returns the *mean* loss; lines 4 and 5 divide by 4. Which line is missing? What would show it?
 #
-# <details><summary>What to listen for</summary>The cut in line 2. Each rank computes all 128 images, so all numbers are right, but four GPUs take as long as one. Count images per rank.</details>
+# <details><summary>What to listen for</summary>The cut in line 2. Each rank computes all 128 images: the numbers are right, but four GPUs take as long as one. Count images per rank.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -324,12 +324,12 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 #           0        100        200        300        400 ms
 # ```
 #
-# About 400. While layer 2 computes, the gradient of layer 3 is on its way. This is **overlap**. Only the last message adds time:
-# no layer is left to compute. (Messages over 100 ms would queue.)
+# About 400. While layer 2 computes, layer 3's gradient travels. This is **overlap**. Only the last message adds time:
+# no layer is left to compute. (Slower messages would queue.)
 #
 # </details>
 #
-# In a real network, `backward` completes one gradient after another. PyTorch can then call a function, a **hook**. `sum_when_ready` gives every parameter a hook that starts its all-reduce, and returns a function that waits for all.
+# In a real network, `backward` completes one gradient after another. After each, PyTorch can call a function, a **hook**. `sum_when_ready` gives every parameter a hook that starts its all-reduce, and returns a function that waits for all.
 
 # %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
@@ -338,8 +338,8 @@ outcome("Milliseconds, if messages start during backward?", round(max(cluster["m
 # Does overlap help a real network of six layers? Each layer has a weight and a bias: 12 messages per step.
 #
 # Our unit of time is forward plus backward. Each message costs a fixed 0.3; all bytes together take 0.5. If the 12 messages follow backward, a step takes 1 + 12 · 0.3 + 0.5 = 5.1. Overlap hides at most
-# backward's time (about 2/3), but the 12 fixed costs take 3.6. So libraries collect gradients in **buckets**, and send each as one message. The **fusion threshold** limits a bucket's bytes. `GradientBuckets` sends a bucket
-# once its last gradient is complete.
+# backward's time (about 2/3), but the 12 fixed costs take 3.6. So libraries collect gradients in **buckets**, and send each as one message (**tensor fusion**). The **fusion threshold** limits a bucket's bytes. `GradientBuckets` sends a bucket
+# once all its gradients are complete.
 #
 # **Predict** the fastest: 12 messages with overlap, 4, or a single one? (Only ranks 0 and 1 take part, `--targets 0:2`, so that each has a core. `Create_group` makes their communicator; `Split` would wait for the others.)
 
@@ -357,7 +357,7 @@ def deep():
 
 
 def compute(model):
-    """Forward and backward, to be timed only: both ranks take the same images."""
+    """Forward and backward, for timing only: both ranks take the same images."""
     model.zero_grad()
     share_of_loss(model(images[:500]), labels[:500], 500).backward()
 
@@ -367,11 +367,11 @@ once = timed(pair, lambda: compute(plain), repeat=40)  # our unit
 nbytes = sum(parameter.nbytes for parameter in plain.parameters())
 
 # %% [markdown]
-# We time five kinds of steps. *none* sends nothing: about 1. Divide each bar by the printed unit. (Bars are medians of five runs; thin lines span fastest to slowest.)
+# We time five kinds of steps. *none* sends nothing: about 1 unit. Divide each bar by the printed unit. (Bars are medians of five runs; thin lines span fastest to slowest.)
 
 # %%
 # %%px --targets 0:2 --timeout 100
-link = slow_messages(pair, seconds=0.3 * once, gbit_per_s=8e-9 * nbytes / (0.5 * once))  # all bytes: 0.5
+link = slow_messages(pair, seconds=0.3 * once, gbit_per_s=8e-9 * nbytes / (0.5 * once))  # all: 0.5
 hooked, four, single = deep(), deep(), deep()
 wait = sum_when_ready(link, hooked)
 fused = GradientBuckets(link, four, bucket_bytes=2**20)  # whole tensors, up to 1 MiB
@@ -386,7 +386,7 @@ ways = {
 rows = measure(pair, ways, repeat=5, by="messages")
 
 # %% tags=["nbval-ignore-output"]
-print(f"one unit: {1000 * cluster[0]['once']:.0f} ms")
+print(f"one unit: {1000 * cluster[0]['once']:.0f} ms")  # rank 0's
 show(cluster[0]["rows"], x="messages", y="time of a step")
 
 # %% [markdown]
@@ -394,7 +394,7 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 #
 # <details><summary>Open after your runs</summary>
 #
-# With 0.3 per message, a single one should be fastest: 1 + 0.3 + 0.5 = 1.8, although it waits for backward. With 12, the first starts soon after forward (1/3), and the link never rests: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
+# With 0.3 per message, a single one should be fastest, although it waits for backward: 1 + 0.3 + 0.5 = 1.8. With 12, the first starts soon after forward (1/3), and the link never rests: about 1/3 + 12 · 0.3 + 0.5 = 4.4.
 # With four, the first bucket is complete halfway through backward: 1/3 + 1/3 + 4 · 0.3 + 0.5 = 2.4.
 #
 # Below 0.1 per message (try `seconds=0.02 * once`), these four buckets beat one. On GPUs with long steps, several buckets usually win. More ranks need larger buckets: a ring's fixed cost grows with n (a tree's, with log n). From its second step on, PyTorch's DDP (lesson 07) by default closes its
@@ -424,7 +424,7 @@ show(cluster[0]["rows"], x="messages", y="time of a step")
 # ```
 #
 # A *synchronous* server waits for every worker's gradient, then updates once. With section 2's shares, this equals training with an all-reduce, up to rounding. But with n workers, a single server
-# receives n gradients and sends n copies of the weights per step (so real systems split the weights over servers). In a ring all-reduce, each rank sends less than twice the gradient's bytes for any n, but in 2(n − 1) steps (a tree: about 2 log₂ n; lesson 04).
+# receives n gradients and sends n copies of the weights per step (so real systems split the weights over servers). In a ring all-reduce, each rank sends less than twice the gradient's bytes for any n, but in 2(n − 1) messages, one after another (a tree: about 2 log₂ n; lesson 04).
 #
 # An *asynchronous* server updates as soon as any gradient arrives, so a straggler delays no other worker. What does this cost? While one worker computes, the others' gradients
 # change the server's weights. So this worker's gradient is **stale**. **Staleness** counts the updates since the worker received weights.
@@ -476,7 +476,7 @@ outcome("Median staleness of the slow worker's gradients?", sorted(cluster[0]["s
 # </details>
 #
 # Does staleness hurt? One process imitates 3 or 19 equal workers: it queues its gradients and applies each 2 or 18
-# updates late. It trains at rate 0.4, as in section 1, but for 240 steps. **Predict** its accuracy on the new images at a staleness of 2 and of 18; with fresh gradients, it is 91 %.
+# updates late. It trains at rate 0.4 for 240 steps. **Predict** its accuracy on the new images at a staleness of 2 and of 18; with fresh gradients, it is 91 %.
 
 
 # %%
@@ -501,8 +501,8 @@ for staleness in (0, 2, 18):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# At this rate, a staleness of 2 costs little. At 18, the network calls all 297 images the same digit: each update corrects errors that earlier updates have already corrected, so the
-# weights overshoot.
+# At this rate, a staleness of 2 costs little. At 18, each update corrects errors that earlier updates have already corrected. The
+# weights overshoot until almost all ReLUs output 0, so the network calls all 297 images the same digit.
 #
 # </details>
 #
@@ -515,8 +515,8 @@ train_late(18, rate=0.4)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? Not here. If no worker is late and messages are free, 19 workers compute 240 gradients in the time of 240 / 19 ≈ 13 *synchronous* steps. Thirteen such steps with all 1,500 images (79 per worker)
-# and rate 0.8 reach 84 % (we ran it).
+# Rates from 0.03 to 0.04 give 80 %, 0.05 only 69 %. Was asynchrony worth it? Not if no worker is late and messages are free: 19 workers compute 240 gradients while they could take 240 / 19 ≈ 13 *synchronous* steps. With all 1,500 images per step (79 per worker)
+# and rate 0.8, these reach 84 % (we ran it).
 #
 # Stale gradients need a smaller rate, and the order of arrival makes every run different. With fast links and enough computing per step, overlap hides most of an all-reduce. So large models are almost always pre-trained synchronously, and slow machines are replaced. Parameter servers
 # remain in some recommender systems whose embedding tables outgrow one machine.
@@ -527,7 +527,7 @@ train_late(18, rate=0.4)
 # ## References
 #
 # - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: data parallelism in ten phases, [listed here](../docs/torch-distributed.md). The paper says that
-#   PyTorch's DDP starts one `Allreduce` per parameter; DDP sends buckets, like Horovod.
+#   PyTorch's DDP starts one `Allreduce` per parameter; in fact, DDP sends buckets, like Horovod.
 # - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: large global batches, and what to divide the loss by.
 # - A. Sergeev and M. Del Balso, [Horovod](https://arxiv.org/abs/1802.05799), 2018: tensor fusion over MPI and NCCL.
 # - S. Li and others, [PyTorch Distributed](https://arxiv.org/abs/2006.15704), 2020: buckets that overlap with backward.

@@ -5,8 +5,8 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "data parallelism",
-        "Training in which every rank processes a part of every batch; in its plain form, each has the whole "
-        "network.",
+        "Training in which every rank processes a part of every batch; in its plain form, each rank has a "
+        "full copy of the network.",
         forms=r"data[- ]parallel(ism)?",
     ),
     Term("replica", "A complete copy of the network, here one per rank."),
@@ -42,6 +42,7 @@ TERMS = (
     Term("Horovod", "A library for data parallelism over MPI, NCCL or Gloo: tensor fusion, compression."),
     Term(
         "staleness",
-        "The number of updates a server made between sending weights and receiving their gradient.",
+        "The number of updates a server made between sending weights and receiving the gradient computed "
+        "with them.",
     ),
 )

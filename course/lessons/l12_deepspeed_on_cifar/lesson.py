@@ -157,7 +157,7 @@ if __name__ == "__main__":
 # %% [markdown] tags=["slide"]
 # ## 2 · What fits?
 #
-# *Two* ranks train in stage 0, 600 MiB each:
+# *Two* ranks train in stage 0, with 600 MiB each:
 #
 # ```
 #                                                                    bytes per parameter
@@ -184,7 +184,7 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Before sending, stage 0 copies all our gradients into one buffer, whatever our key: 16 + 4 = 20 bytes per parameter.
+# No. Stage 0 ignores `reduce_bucket_size`: it copies all our gradients into one buffer: 16 + 4 = 20 bytes per parameter.
 #
 # </details>
 #
@@ -224,7 +224,7 @@ print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only (b). In (a), full weights and buffers need more than the 9 bytes left.
+# Only (b). In (a), full weights and buffers exceed the 9 bytes left.
 #
 # </details>
 #
@@ -277,7 +277,7 @@ from course_lib.rows import Row
 
 
 def third_step(stage, room=3, **keys):
-    """Time the third update; print the numbers per parameter sent (clipping: few)."""
+    """Time the third update; print numbers sent per parameter (clipping sends few)."""
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns the layers' order
     start = perf_counter()
@@ -300,7 +300,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine, at 0.38 s each. In stages 0 and 1, a rank sums its micro-batches' gradients, and sends once. In 2 and 3, it keeps only its shard, so it sends after each micro-batch:
+# Nine, at 0.38 s each. In stages 0 and 1, a rank sums its micro-batches' gradients, and sends once. In 2 and 3, it keeps only its shard, so it sends in each micro-batch:
 #
 # ```
 #            gradients   weights
@@ -321,7 +321,7 @@ rows.append(third_step(3, room=6))  # change 6, rerun `show`'s cell
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `room=12`: with one micro-batch, stage 3 sends 1 + 1. A large model would gather twice: 1 + 2.
+# `room=12`: with one micro-batch, stage 3 sends 1 + 1. A large model gathers twice: 1 + 2, like stage 1.
 #
 # </details>
 
@@ -344,9 +344,9 @@ rows.append(third_step(3, room=6))  # change 6, rerun `show`'s cell
 # stage 3          1.8                                      3                   12
 #
 # 12 = 4 · 1 + 4 · 2: over a billion weights come between most layers' forward and backward, so DeepSpeed gathers twice
-# on top: activations; a bucket, 1 GB; in stage 3, up to a billion gathered weights, 2 GB
-# sent: on a ring, one rank per GPU; by default, only stage 3 sends while computing (stages 1, 2: overlap_comm, 1 GB more)
-# stage 3 on 2,048, 8 per node: with zero_hpz_partition_size=8, each node keeps all weights (1.8 GB more per GPU); backward gathers inside it
+# on top: activations; a bucket, 1 GB; in stage 3, up to 2 GB of gathered weights
+# sent: on a ring, one rank per GPU; by default, only stage 3 sends while computing (stages 1, 2: with overlap_comm, +1 GB)
+# stage 3 on 2,048 GPUs, 8 per node: with zero_hpz_partition_size=8, each node keeps all weights (1.8 GB more per GPU); backward gathers inside it
 # ```
 #
 # </details>
@@ -393,7 +393,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces even a bucket with a single owner.
 #
-# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, every other rank sends it once (in stage 2: 4 + 1). This is not the default: on many ranks, many small messages can take longer than one all-reduce.
+# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, every other rank sends it once (in stage 2: 4 + 1). This is not the default: on many ranks, a small model's many messages can take longer than one all-reduce.
 #
 # </details>
 #
@@ -437,8 +437,8 @@ if rank == 0:
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# Beside the folder `first`, DeepSpeed puts the program `zero_to_fp32.py`, which joins all shards into the full weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`. For a different number of ranks, first make a **universal checkpoint**, with
-# one folder per parameter (in `folder[0]`: `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`), set `"checkpoint": {"load_universal": true}`, and load `tag="universal"`. (Load trusted checkpoints only: a pickle can run any code.)
+# DeepSpeed puts `zero_to_fp32.py` beside the folder `first`. It joins all shards into the full weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`. For a different number of ranks, make a **universal checkpoint**, with
+# one folder per parameter. In `folder[0]`, run `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`. Then set `"checkpoint": {"load_universal": true}` and load `tag="universal"`. (Load trusted checkpoints only: a pickle can run any code.)
 #
 # **The JSON file.** Does it suit your number of ranks?
 

@@ -15,7 +15,7 @@
 #     answer: One.
 #   - ask: Why does a stage keep activations after it has sent its output?
 #     answer: >-
-#       Its backward needs them: layers' inputs and ReLU's outputs.
+#       Its backward needs layers' inputs and ReLUs' outputs.
 #   - ask: "`comm.Split(color, key)`: which of the ranks with one color becomes rank 0?"
 #     answer: The one with the smallest key.
 # ---
@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# Suppose one image's activations nearly fill rank 0's GPU without recomputing. Rank 0 must then finish this image's backward
+# Suppose one image's activations nearly fill rank 0's GPU (none recomputed). Rank 0 must then finish this image's backward
 # before starting another image: one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Stage 0 turns 256 × 256 pixels into eight maps, pooled to 64 × 64.
@@ -69,8 +69,8 @@ pipelines = {"→": (comm, cut(comm.rank))}
 
 
 def run(order):
-    """Accumulate the stages' gradients; return this rank's activation peak."""
-    with SavedBytes(*(stage for _, stage in pipelines.values())) as counter:  # without weights
+    """Accumulate gradients; return this rank's activation peak for `show`."""
+    with SavedBytes(*(stage for _, stage in pipelines.values())) as counter:  # skips weights
         for arrow, image in zip(order, images, strict=True):
             run_stage(*pipelines[arrow], [("F", 0), ("B", 0)], [image], cross_entropy, width=8 * 64 * 64)
     labels = {"rank": f"rank {comm.rank}", "order": order}
@@ -85,7 +85,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 9.5 times. Stage 0 keeps the image (0.5 MiB), eight maps of its size (4) and pooling's indices (0.25). Stage 1 keeps its input and ReLU's output (0.25 each).
+# 9.5 times. Stage 0 keeps the image (0.5 MiB), ReLU's eight full-size maps (4) and pooling's indices (0.25). Stage 1 keeps its input and ReLU's output (0.25 each).
 #
 # </details>
 
@@ -191,7 +191,7 @@ def replay(order, forward=(1, 1, 1, 1), ratio=2, message=0):
 # %%
 from course.lessons.l17_five_dimensions.figures import draw_directions
 
-draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←"), "yours": replay("→→→←")})
+draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←"), "yours": replay("→→→←")})  # yours
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -201,7 +201,7 @@ draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs: 1.72 times as fast. **Contest:** come as close as you can with one change, then two.
+# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs: 1.72 times as fast. **Contest:** come as close as you can: change one parameter, then two.
 
 # %%
 yours = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
@@ -212,12 +212,12 @@ draw_directions({"your MASTER, 4 images": replay("→←→←", **yours)})
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `forward` alone stays below 1.5: backwards, 2/3 of Basic's time, never overlap each other. `ratio` alone reaches 1.6 (at 1). A `message` of 4 slots gives 1.71, but so do `(3, 1, 1, 1)` with ratio 1.
-# Only timed passes would tell.
+# `forward` alone stays below 1.5: backwards take 2/3 of Basic's time and never overlap. `ratio` alone reaches 1.6 (at 1). A `message` of 4 slots gives 1.71, but so does `(3, 1, 1, 1)` with `ratio` 1.
+# Only timing passes shows which.
 #
 # </details>
 #
-# On 128 GPUs, MASTER with data parallelism took 27 minutes: a reported speed-up of 16.1.
+# On 128 GPUs, MASTER with data parallelism took 27 minutes: a reported speed-up of 16.1. (Scaling efficiency: speed-up / 32.)
 
 # %%
 predict("MASTER's scaling efficiency from 4 to 128 GPUs?", None)
@@ -228,27 +228,27 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 9.36 times as fast on 32 times the GPUs: 0.29, if both runs used equally many images. The reported 16.1 compares with Basic: 1.72 · 9.36.
+# Speed-up 9.36 on 32 times the GPUs: 0.29, if both runs processed equally many images. The reported 16.1 compares with Basic: 1.72 · 9.36.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Five at once
 #
-# **Hy-Fi** combines [five dimensions](../docs/ways-to-split.md): tiles, stages, micro-batches, two directions and data parallelism.
+# **Hy-Fi** combines [five dimensions](../docs/ways-to-split.md): tiles (image parts), stages, micro-batches, two directions, data parallelism.
 #
 # ```
 #              rank 0      rank 1      rank 2      rank 3       ranks 4 to 7
 # replica 0   [tile 0      tile 1]  →  stage 1  →  stage 2      the same,
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
-# [ ]  two ranks share stage 0: each keeps one tile's activations, about half of stage 0's.
-#      So two images fit if other stages leave room.
+# [ ]  two ranks share stage 0: each keeps about half of its activations.
+#      Two micro-batches fit if other stages leave room.
 # ```
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program sums with `sum_over_tiles`, `sum_replicas` (directions) and `sum_gradients` (data parallelism). It trains with all sums, then without one, and compares weights with one-process training. Omit each: which is hardest to notice?
+# A program trains with all sums, then without `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It compares weights with one-process training. Omit each: which is hardest to notice?
 
 # %%
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi" --omit sum_gradients
@@ -256,16 +256,16 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# (c): 2 tiles × 2 directions × 2 groups. `sum_over_tiles`: off by 0.004; only stage 0 is tiled, whose weights move by 0.007. Nothing hangs.
+# (c): 2 tiles × 2 directions × 2 data-parallel groups. Hardest: `sum_over_tiles`, off by 0.004. Only stage 0 is tiled; its weights move by 0.007. Nothing hangs.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - With half the model states, GPipe beats MASTER once two micro-batches fit (three if only GPipe recomputes), if backward takes two forwards on three or more equal stages.
-# - Convolutions exchange halos: keep tiles inside one machine if possible.
-# - Batch norm and dropout break equality with one process: statistics and masks differ.
+# - GPipe keeps half MASTER's model states. With three or more equal stages and backward = two forwards, it wins once two micro-batches fit (three if only GPipe recomputes).
+# - Tiles exchange edges (halos): keep tiles inside one machine if possible.
+# - Batch norm's statistics and dropout's masks break equality with one process.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -281,7 +281,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # An image needs 60 GB of activations; model states take 12 GB. Which gives the most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos, untiled layers or summing gradients take long: each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most, and its fullest rank may not fit. (c) idles 3/(m + 3) of the time with m images per update and equal stages, if four images fit.</details>
+# <details><summary>What to listen for</summary>(b), unless halos, untiled layers or summing gradients take long: each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most, and its fullest rank may not fit. With 1F1B, equal stages and m images per update, (c) idles 3/(m + 3) of the time, if four fit.</details>
 
 # %% [markdown]
 # ## References

@@ -27,6 +27,10 @@ def current_practice() -> "Practice | None":
     return _current
 
 
+# An answer may use np in the notebook, too, as when it was judged.
+NP_AT_HAND = 'if "np" not in globals():\n    import numpy as np'
+
+
 class Practice:
     """The exercises of one notebook: attempts, hints, predictions."""
 
@@ -151,6 +155,7 @@ class Practice:
                 result.wait(self.cluster.timeout)
             except ClusterError as error:
                 print(error)
+        self.shell.ex(NP_AT_HAND)
         with contextlib.suppress(NameError):  # what only the ranks have imported
             name = self.shell.compile.cache(source)  # so that `inspect.getsource` finds it
             self.shell.ex(compile(source, name, "exec"))

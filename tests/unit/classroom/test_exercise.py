@@ -90,6 +90,14 @@ def test_a_right_answer_is_defined_in_the_notebook_and_on_the_ranks(
     assert practice.cluster.ran == [RIGHT]
 
 
+def test_an_answer_may_use_np_in_the_notebook_and_leaves_a_learners_own_np_alone(practice: Practice) -> None:
+    practice.define("def root(x):\n    return np.sqrt(x)\n")
+    assert practice.shell.names["root"](9) == 3
+    practice.shell.names["np"] = "the number of processes"
+    practice.define("x = 1\n")
+    assert practice.shell.names["np"] == "the number of processes"
+
+
 def test_the_next_cells_run_the_learners_answer_when_it_is_right(
     practice: Practice, capsys: pytest.CaptureFixture[str]
 ) -> None:
