@@ -199,6 +199,14 @@ draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←
 # (b), 48 / 39 = 1.23. Each change of direction saves 3 of 12 slots: three forwards overlap the previous image's backwards. Over many images: 12 / 9 = 1.33.
 #
 # </details>
+#
+# Suppose two images fit. **Vote:** which takes fewer slots per image, (a) MASTER or (b) GPipe (lesson 08) with two micro-batches?
+#
+# <details><summary>Open after the vote</summary>
+#
+# (b): 5 · 3 slots for two images, 7.5 per image against 9, with half the model states.
+#
+# </details>
 
 # %% [markdown] tags=["subslide"]
 # GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs: 1.72 times as fast. **Contest:** come as close as you can: change one parameter, then two.
@@ -263,7 +271,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - GPipe keeps half MASTER's model states. With three or more equal stages and backward = two forwards, it wins once two micro-batches fit (three if only GPipe recomputes).
+# - GPipe wins with room for two micro-batches (three if only GPipe recomputes), and three or more equal stages.
 # - Tiles exchange edges (halos): keep tiles inside one machine if possible.
 # - Batch norm's statistics and dropout's masks break equality with one process.
 
@@ -272,7 +280,6 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 #
 # - Count memory on every rank: the fullest must fit.
 # - With one image per rank at a time, GEMS doubles model states, not the fullest rank's activations.
-# - If measurements beat a model's bound, an assumption is false.
 # - For scaling efficiency, compare a method with itself on fewer GPUs.
 
 # %% [markdown] tags=["slide"]
@@ -281,7 +288,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # An image needs 60 GB of activations; model states take 12 GB. Which gives the most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos, untiled layers or summing gradients take long: each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most, and its fullest rank may not fit. With 1F1B, equal stages and m images per update, (c) idles 3/(m + 3) of the time, if four fit.</details>
+# <details><summary>What to listen for</summary>(b), unless halos or summing gradients take long: each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most, and its fullest rank may not fit. (c) idles while its pipeline fills and drains.</details>
 
 # %% [markdown]
 # ## References
