@@ -22,7 +22,7 @@ here = Path(__file__).parent  # the folder code
 
 
 # %%
-if not torch.cuda.is_available():  # on CPUs only
+if not torch.cuda.is_available():  # CPUs only
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
     import deepspeed.ops
@@ -73,12 +73,12 @@ def train(config, steps=3, width=1536, room=24):
     batch, micro = engine.train_batch_size(), engine.train_micro_batch_size_per_gpu()
     for _ in range(steps):
         total = 0.0
-        for part in torch.arange(rank, batch, size).split(micro):  # every size-th of the first 48
+        for part in torch.arange(rank, batch, size).split(micro):  # each update: the same 48 images
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
             loss = F.cross_entropy(engine(x / 8 - 1), y)
             engine.backward(loss)
             engine.step()  # last micro-batch only: updates, zeroes gradients
-            total += loss.detach() * micro / batch  # all totals add up to the batch's mean
+            total += loss.detach() * micro / batch  # summed over ranks: the batch's mean
         dist.all_reduce(total)
         yield batch, total.item()
 

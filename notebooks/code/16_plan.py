@@ -41,7 +41,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
 def step(
     params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
-    """Return a dict: `total` seconds per step and its parts, all at full rate."""
+    """Return a dict: `total` seconds per step and its parts, at `rate` and `link`."""
     tokens = seq * batch / data
     # flop per token: 6 per parameter, and attention without a causal mask
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate

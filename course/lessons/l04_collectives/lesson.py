@@ -27,7 +27,7 @@
 # An **all-reduce** gives each rank the sum of all ranks' arrays (in training: gradients). It is a **collective**: all ranks of a communicator must call
 # collectives in the same order.
 #
-# All gradients are 1, and rank 0's loss is 100. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
+# Each rank's gradient is 1, rank 0's loss 100. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
 #
 # **Vote:** this call (a) pairs with the others' next all-reduce, (b) returns rank 0's loss, (c) fetches and adds the others' losses.
 
@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. In training, later sums are mispaired, fail or hang; rank 0's last call hangs.
+# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. Rank 0's second call hangs. In training, later sums are mispaired, fail or hang.
 #
 # </details>
 
@@ -102,7 +102,7 @@ film(
 # <details><summary>Open after the run</summary>
 #
 # Rank 1: 4044, the sum over ranks 3, 0, 1. After three exchanges, each rank has one complete chunk; three more
-# copy it to all.
+# copy these to all.
 #
 # </details>
 
@@ -120,9 +120,9 @@ film(
 #
 # α · (messages per rank) + β · (bytes per rank)
 #
-# This **alpha-beta model** ignores additions and congestion, and assumes equal, two-way links.
+# This **alpha-beta model** ignores additions and congestion, and assumes equal two-way links, one per rank.
 #
-# `slow_messages` imitates a slow network: α is 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
+# `slow_messages` makes α 10 ms and bandwidth 5 MB/s (0.04 Gbit/s).
 
 # %%
 # %%px
@@ -208,7 +208,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The third way is recursive halving and doubling (lesson 14). The ring's latency costs 41 s per call, so DDP (lesson 07) sums several layers' gradients per call.
+# (b). The third way is recursive halving and doubling (lesson 14). A ring call costs 4,094 α (here 41 s), so DDP (lesson 07) sums several layers' gradients per call.
 #
 # </details>
 
@@ -217,8 +217,8 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) are 5,000 times better: crossovers stay (additions lower them) |
-# | NCCL | assumes 14 µs per large message between nodes; has trees, not doubling |
+# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) improve 5,000-fold, so crossovers stay; doubling's additions lower them |
+# | NCCL | assumes up to 14 µs per message between nodes; has trees, no doubling or halving |
 # | training | partly hides all-reduces behind computing (overlap, lesson 06) |
 
 # %% [markdown] tags=["slide"]
@@ -232,7 +232,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Change section 3's `alpha, bandwidth`.
 #
-# <details><summary>What to listen for</summary>In the model, the ring on 64, doubling on 2,048; halving (not in NCCL) beats both:
+# <details><summary>What to listen for</summary>In the model, the ring on 64, doubling on 2,048; halving beats both:
 #
 # ```
 #               crossover      ring     doubling    halving
@@ -321,8 +321,8 @@ if comm.rank == 0:
 # | arrays between the nodes, about | 64 · 2 = 128 | 64 · 2 = 128 |
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (`Reduce` and `Bcast`: trees, below) |
 #
-# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, where steps decide, doubling on all 512 ranks takes
-# only nine steps, six between nodes. For gigabytes and one network card per node, prefer the ring of 512: our leaders leave the network idle during `Reduce` and `Bcast`. If each rank's GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
+# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, where steps decide, doubling on all 512 ranks, ordered by node, takes
+# only nine steps, six between nodes. For large arrays and one network card per node, prefer the ring of 512: our leaders leave the network idle during `Reduce` and `Bcast`. If each rank's GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
 # of a node run a reduce-scatter. Each GPU all-reduces its eighth with its counterparts on the other nodes; then the node's GPUs run an all-gather. Or run several rings at once, each through a different card, as NCCL does.
 #
 # </details>
@@ -356,8 +356,8 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In our runs, our faster function took 0.6 to 2.2 times as long as the library. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling adds a full array, the ring half. The model ignores additions and caches, so your order may differ.
-# In the course's folder, `python -m benchmarks.allreduce` compares faster versions of ours with MPI and Gloo, from 4 B to 64 MiB.
+# In our runs, our faster function took 0.6 to 2.2 times as long as the library. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling does twice as many additions. The model ignores additions and caches, so your order may differ.
+# In the course's folder, `python -m benchmarks.allreduce` compares faster versions of ours with MPI and Gloo.
 #
 # </details>
 #
@@ -373,7 +373,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and can let network switches sum. For each call, NCCL chooses the one it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
+# On NVIDIA's GPUs, one per rank, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and can let network switches sum. For each call, NCCL chooses the one it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
 # An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` each time before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
@@ -426,7 +426,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 #
 # **Remember:** after `reduce`, read the tensor only on `dst`. Backends leave different values on the other ranks.
 #
-# Contrary to the guide, Gloo has `reduce_scatter` and `all_to_all` in PyTorch 2.13, as does our backend. Only `dist.monitored_barrier`, which names late ranks, needs Gloo
+# In PyTorch 2.13, Gloo and our backend have `reduce_scatter` and `all_to_all` (the guide says otherwise). Only `dist.monitored_barrier`, which names late ranks, needs Gloo
 # ([table of calls](../packages/torch_mpi4py/README.md#which-operation-works-on-which-backend)).
 
 # %% tags=["exercise: 04.q5"]

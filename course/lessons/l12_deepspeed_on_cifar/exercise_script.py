@@ -182,6 +182,6 @@ def train_net(net, initialize, batches):
             changed(_SCRIPT, ("engine.backward(loss)", "engine.backward(2 * loss)")), "is the loss the mean"
         ),
     ),
-    why="on CPUs without fp16, one bug raises an error, one trains nothing, one hangs. Which bug stays "
+    why="on CPUs without fp16, one bug raises an error, one skips training, one hangs. Which bug stays "
     "hidden on one rank?",
 )

@@ -167,7 +167,7 @@ WHO_SAVES = Question(
         Option(
             "nothing, because rank 0 writes it all",
             reply="Then the folder would hold two files. It holds one more for every other rank, because "
-            "nobody else has that rank's shard of the optimizer state.",
+            "no other rank has its shard of the optimizer state.",
             belief="only-rank-0-saves",
         ),
         Option(

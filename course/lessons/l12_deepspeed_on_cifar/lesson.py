@@ -69,7 +69,7 @@ here = Path(__file__).parent  # the folder code
 
 # %%
 # %%px --save 12_train.py
-if not torch.cuda.is_available():  # on CPUs only
+if not torch.cuda.is_available():  # CPUs only
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
     import deepspeed.ops
@@ -86,7 +86,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)
 
 # %% [markdown] tags=["subslide"]
-# Images of CIFAR-10's size show shapes, pixels 0 to 15. The network has 33 million parameters:
+# The images show shapes, in CIFAR-10's size (3·32·32), pixels 0 to 15. The network has 33 million parameters:
 
 # %%
 # %%px --save 12_train.py
@@ -126,12 +126,12 @@ def train(config, steps=3, width=1536, room=24):
     batch, micro = engine.train_batch_size(), engine.train_micro_batch_size_per_gpu()
     for _ in range(steps):
         total = 0.0
-        for part in torch.arange(rank, batch, size).split(micro):  # every size-th of the first 48
+        for part in torch.arange(rank, batch, size).split(micro):  # each update: the same 48 images
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
             loss = F.cross_entropy(engine(x / 8 - 1), y)
             engine.backward(loss)
             engine.step()  # last micro-batch only: updates, zeroes gradients
-            total += loss.detach() * micro / batch  # all totals add up to the batch's mean
+            total += loss.detach() * micro / batch  # summed over ranks: the batch's mean
         dist.all_reduce(total)
         yield batch, total.item()
 
@@ -142,7 +142,7 @@ if __name__ == "__main__":
             print(f"DeepSpeed {deepspeed.__version__}, images per update: {batch}, loss {loss:.3f}")
 
 # %% [markdown]
-# *One* process trains on all 48 images, in two micro-batches. **Vote:** do the losses change?
+# *One* process trains on all 48, in two micro-batches. **Vote:** do the losses change?
 
 # %%
 # !mpiexec -n 1 python code/12_train.py
@@ -164,7 +164,7 @@ if __name__ == "__main__":
 # it needs    weight 4  +  gradient 4  +  Adam's two averages 8    =   16
 # it has      600 MiB / 33 million parameters                      =   19
 #
-# The limit (Linux only) does not count Python and libraries. Activations take a few MiB.
+# The limit (Linux only) excludes Python and libraries. Activations take a few MiB.
 # ```
 #
 # **Vote:** is that enough?
@@ -174,7 +174,7 @@ from course_lib.effects import runs_within
 
 
 def trains(mib, ranks=2, **zero):  # `zero` replaces keys of the file
-    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # without limit: loads libraries
+    tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # unlimited: loads libraries
     job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"
     return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
 
@@ -184,11 +184,11 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Stage 0 ignores `reduce_bucket_size`: it copies all our gradients into one buffer: 16 + 4 = 20 bytes per parameter.
+# No. Stage 0 ignores `reduce_bucket_size` and copies all our gradients into one buffer: 16 + 4 = 20 bytes per parameter.
 #
 # </details>
 #
-# We change one digit. In stage 1, each rank keeps half of Adam's averages, and a small buffer:
+# We change one digit. In stage 1, each rank keeps half of Adam's averages and a small buffer:
 
 # %%
 # !perl -pi -e 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
@@ -206,7 +206,7 @@ print("2 ranks, stage 1 trains:", trains(600))
 # stage 2     4     +    4/N    +       12/N         =            12             8
 # stage 3     4/N   +    4/N    +       12/N         =            10             5
 #
-# copy      from stage 1 on, each rank keeps a 32-bit copy of its shard, even of 32-bit weights
+# copy      from stage 1 on, each rank keeps a 32-bit copy of its weight shard, even in float32
 # ```
 #
 # Buffers come on top. **Vote:** which jobs train?
@@ -234,7 +234,7 @@ print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 #                                 default
 # reduce_bucket_size              500 million (ours: 2 million)  gradients per buffer
 # stage3_prefetch_bucket_size     50 million                     weights gathered ahead
-# stage3_max_reuse_distance       1,000 million                  keep a layer's weights until backward
+# stage3_max_reuse_distance       1,000 million                  a layer's weights stay until backward
 #                                                                if fewer other weights come between
 # ```
 
@@ -260,10 +260,10 @@ print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 # stage                    0    1    2    3
 # numbers per parameter    2    2    2    3      (without the factor (N − 1)/N)
 #
-# on a ring, an all-reduce sends 2, a reduce-scatter or an all-gather 1
+# counted as on a ring: an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
 #
-# We race a smaller network on a link of 50 MB/s (imitated). A rank has room for 3 of its 12 images: four micro-batches per update. ZeRO's keys have their defaults.
+# We race a smaller network on an imitated link of 50 MB/s. A rank has room for 3 of its 12 images, so it needs four micro-batches. ZeRO's keys have their defaults.
 
 # %%
 predict("How many numbers per parameter does stage 2 send?", None)
@@ -277,7 +277,7 @@ from course_lib.rows import Row
 
 
 def third_step(stage, room=3, **keys):
-    """Time the third update; print numbers sent per parameter (clipping sends few)."""
+    """Time the third update; print numbers sent per parameter, without clipping's few."""
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns the layers' order
     start = perf_counter()
@@ -299,19 +299,19 @@ outcome("How many numbers per parameter does stage 2 send?", cluster[0]["rows"][
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank sums its micro-batches' gradients, and sends once. In 2 and 3, it keeps only its shard, so it sends in each micro-batch:
+# Nine. In stages 0 and 1, a rank sums its micro-batches' gradients and sends the sum once. In 2 and 3, it keeps only its shard, so it sends in each micro-batch:
 #
 # ```
 #            gradients   weights
 # stage 0        2                  =   2    all-reduce
 # stage 1        2     +     1      =   3    all-reduce, then all-gather
-# stage 2      4 · 2   +     1      =   9    all-reduce (a key in More: 4 · 1)
+# stage 2      4 · 2   +     1      =   9    all-reduce (4 · 1 with More's key)
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter, all-gather (our few weights stay until backward)
 # ```
 #
 # </details>
 #
-# **Contest:** change one number: make stage 3 beat stage 1.
+# **Contest:** make stage 3 beat stage 1.
 
 # %%
 # %%px --timeout 200
@@ -323,7 +323,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# Each number takes 0.38 s. `room=12`: with one micro-batch, stage 3 sends 1 + 1. A large model gathers twice: 1 + 2, like stage 1.
+# A number per parameter takes 0.38 s. With `room=12` (one micro-batch), stage 3 sends 2. Large models gather twice and send 3, like stage 1.
 #
 # </details>
 
@@ -348,7 +348,8 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # 12 = 4 · 1 + 4 · 2: over a billion weights come between most layers' forward and backward, so DeepSpeed gathers twice
 # on top: activations; a bucket, 1 GB; in stage 3, up to 2 GB of gathered weights
 # sent: on a ring, one rank per GPU; by default, only stage 3 sends while computing (stages 1, 2: with overlap_comm, +1 GB)
-# stage 3 on 2,048 GPUs, 8 per node: with zero_hpz_partition_size=8, each node keeps all weights (1.8 GB more per GPU); backward gathers inside it
+# stage 3 on 2,048 GPUs, 8 per node: with zero_hpz_partition_size=8, each node keeps all weights
+# (+1.8 GB per GPU); backward gathers inside the node
 # ```
 #
 # </details>
@@ -357,8 +358,8 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
-# - With equal micro-batches (for text: in tokens), every stage trains as one process does, except for rounding, batch norm and dropout.
-# - Take stage 0 or 1 if it leaves room for micro-batches that keep a GPU busy, or stage 2 with one micro-batch per update. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
+# - With equal micro-batches (text: equal tokens), every stage trains as one process does, up to rounding (batch norm, dropout aside).
+# - Take stage 0 or 1 if it leaves room for micro-batches that keep a GPU busy, or stage 2 if one micro-batch per update fits. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -375,7 +376,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 #
 # ### Why did stage 1 lose?
 #
-# In the core, stage 1 sent 3 numbers per parameter. Stage 0 and our own stage 1 (lesson 11, More) sent 2. Each rank owns a quarter of the optimizer state, so it needs only a quarter of the summed gradients. An all-reduce
+# Stage 1 sent 3 numbers per parameter. Stage 0 and our own stage 1 (lesson 11, More) sent 2. Each rank owns a quarter of the optimizer state, so it needs only a quarter of the summed gradients. An all-reduce
 # also brings it the other three quarters. Two keys decide how gradients travel:
 #
 # ```
@@ -393,9 +394,9 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Smaller buckets carry the same numbers in more messages. DeepSpeed all-reduces even a bucket with a single owner.
+# (b). Smaller buckets carry the same numbers in more messages. By default, DeepSpeed all-reduces even a bucket with a single owner.
 #
-# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, every other rank sends it once (in stage 2: 4 + 1). This is not the default: on many ranks, a small model's many messages can take longer than one all-reduce.
+# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, every other rank sends this shard once (stage 2: 4 · 1 + 1). This is not the default: on many ranks, a small model's many messages can take longer than one all-reduce.
 #
 # </details>
 #
@@ -404,7 +405,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# Numbers sent alone do not determine the time. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 and 0.61 s per step); with eight, 33 % (2.8 and 2.1 s). With larger micro-batches, ranks compute more but send no more.
+# Numbers sent alone do not determine the time. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent.
 #
 # **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches also affect what it sends.
 #
@@ -432,32 +433,32 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Each rank writes its shard of the optimizer state, so all nodes must see the folder. If only rank 0 called it, rank 0 would hang at a barrier.
+# (b). Each rank writes its shard of the optimizer state, so all nodes must share the folder. If only rank 0 saved, it would hang at a barrier.
 #
 # </details>
 
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# DeepSpeed puts `zero_to_fp32.py` beside the folder `first`. It joins all shards into the full weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`. For a different number of ranks, make a **universal checkpoint**, with
-# one folder per parameter. In `folder[0]`, run `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`. Then set `"checkpoint": {"load_universal": true}` and load `tag="universal"`. (Load trusted checkpoints only: a pickle can run any code.)
+# DeepSpeed puts `zero_to_fp32.py` beside the folder `first`. This script joins all shards into the full weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`. For a different number of ranks, make a **universal checkpoint**, with
+# one folder per parameter. In `folder[0]`, run `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`. Then set `"checkpoint": {"load_universal": true}` and load `tag="universal"`. (Load trusted checkpoints only: their pickles can run any code.)
 #
 # **The JSON file.** Does it suit your number of ranks?
 
 # %% tags=["exercise: 12.q5"]
 
 # %% [markdown]
-# **The script.** A published script for CIFAR-10 (Kolly 2022) freezes its network with `net.requires_grad_(False)`, so nothing trains. Two of the next three bugs are from it:
+# **The script.** A published script for CIFAR-10 (Kolly 2022) freezes its network with `net.requires_grad_(False)`, so nothing trains. Two of the next three bugs are this script's:
 
 # %% tags=["exercise: 12.3"]
 
 # %% [markdown]
-# **Remember:** to resume a run, every rank loads its shard, and an update uses as many images as before.
+# **Remember:** when a run resumes, every rank loads its shard, and the global batch stays the same.
 #
 # `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10; `code/run_ds.sh` starts it. `deepspeed --hostfile hosts code/12_train.py` reads the machines from a **hostfile**.
 #
 # If GPU memory is too small, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and updates weights there. **ZeRO-Infinity** also moves weights, and can use disks.
-# [On a GPU machine](../docs/on_a_gpu_machine.md) has their keys, those for 16-bit weights, and `zero.Init`: without it, even in stage 3, each rank first builds the full model.
+# [On a GPU machine](../docs/on_a_gpu_machine.md) has their keys, keys for 16-bit weights, and `zero.Init`. Without `zero.Init`, each rank first builds the full model, even in stage 3.
 
 # %% [markdown]
 # ## References

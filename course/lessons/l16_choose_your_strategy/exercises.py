@@ -50,7 +50,7 @@ def _check_step(answer: SimpleNamespace, comm: Any, case: Case) -> None:
         "nothing hides yet. Behind what can the data ranks' messages hide?": busy + data + tensor,
         "the tensor ranks' messages hide, too. Can the next product run before its input is there?": busy
         + max(0, data + tensor - cover),
-        "the messages are shorter than what they hide behind, and now the step is shorter than without any. "
+        "the messages are shorter than `cover`, so your step is shorter than without any. "
         "What is left of a message that hides altogether?": busy + data - cover + tensor,
         "on this link, the messages take longer than `cover`, so a part is exposed. "
         "In your step, all are gone.": busy + tensor,
@@ -73,7 +73,7 @@ _STEP = '''\
 def step(
     params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
-    """Return a dict: `total` seconds per step and its parts, all at full rate."""
+    """Return a dict: `total` seconds per step and its parts, at `rate` and `link`."""
     tokens = seq * batch / data
     # flop per token: 6 per parameter, and attention without a causal mask
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
@@ -168,8 +168,8 @@ TWO_NODES = Question(
         ),
         Option(
             "ZeRO-3 over all GPUs",
-            reply="This plan keeps 7 GB less per GPU, but the other two fit already. And two "
-            "all-gathers and a reduce-scatter cross the slow link per micro-batch, and memory demands "
+            reply="This plan keeps 7 GB less per GPU, but the other two fit already. Per micro-batch, two "
+            "all-gathers and a reduce-scatter cross the slow link, and memory demands "
             "at least four micro-batches. If "
             "one network card per node sends, these take 13 s per micro-batch; if all eight send, 1.6 s. "
             "Then four micro-batches need 6.5 s of messages beside 6.7 s of computing: too close to trust.",

@@ -23,8 +23,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# Suppose one image's activations nearly fill rank 0's GPU (none recomputed). Rank 0 must then finish this image's backward
-# before starting another image: one stage works at a time. This is **layer parallelism** (*Basic* below).
+# Suppose one image's activations nearly fill rank 0's GPU (none recomputed). Rank 0 can start the next image only after
+# this image's last backward: one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Stage 0 turns 256 × 256 pixels into eight maps, pooled to 64 × 64.
 
@@ -48,7 +48,7 @@ comm = MPI.COMM_WORLD
 # %%
 # %%px
 def cut(n):
-    """Stage `n` of four, for flat tensors; same weights on any rank."""
+    """Stage `n` of four, flat tensors in and out; same weights on any rank."""
     torch.manual_seed(n)
     side, maps = (256, 1) if n == 0 else (64, 8)
     conv = nn.Conv2d(maps, 8, 3, padding=1)
@@ -100,7 +100,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # ← replica 1      stage 3  ←  stage 2  ←  stage 1  ←  stage 0
 # ```
 #
-# In *MASTER*, the replicas take images in turn: `→←→←`. Rank 0 now also runs stage 3, which held 0.508 MiB.
+# In *MASTER*, the replicas alternate: `→←→←`. Rank 0 now also runs stage 3, which held 0.508 MiB.
 
 # %%
 predict("MASTER: how many MiB of activations on rank 0?", None)
@@ -118,14 +118,14 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Still 4.75: image 0's backward frees its activations before rank 0 begins image 1. Rank 3's stage 0 holds 4.75 too. Each rank keeps two stages' *model states* (weights, gradients, optimizer).
+# Still 4.75: image 0's backward frees its activations before rank 0 begins image 1. Rank 3 holds replica 1's stage 0: 4.75 too. Each rank keeps two stages' *model states* (weights, gradients, optimizer).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Our loss sums over all images, so we add both replicas' gradients of each stage. To check, each rank computes all gradients itself.
+# Our loss sums over all images, so we add both replicas' gradients of each stage. To check, each rank runs the whole model.
 
 
 # %%
@@ -147,7 +147,7 @@ for pixels, label in images:
 continue_with("17.1")
 
 # %% [markdown] tags=["subslide"]
-# Write **your own order**: more images for one replica. **Predict:** are the sums still one process's gradients?
+# Write **your own order**: give one replica more images. **Predict:** are the sums still one process's gradients?
 
 # %%
 # %%px
@@ -191,7 +191,7 @@ def replay(order, forward=(1, 1, 1, 1), ratio=2, message=0):
 # %%
 from course.lessons.l17_five_dimensions.figures import draw_directions
 
-draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←"), "yours": replay("→→→←")})  # yours
+draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←"), "yours": replay("→→→←")})  # your order
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -204,12 +204,12 @@ draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←
 #
 # <details><summary>Open after the vote</summary>
 #
-# (b): 5 · 3 slots for two images, 7.5 per image against 9, with half the model states.
+# (b): (2+4−1) · 3 slots for two images, 7.5 per image against 9, with half the model states.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs: 1.72 times as fast. **Contest:** come as close as you can: change one parameter, then two.
+# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs, a speed-up of 1.72. **Contest:** come closest by changing one parameter, then two.
 
 # %%
 yours = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
@@ -220,8 +220,8 @@ draw_directions({"your MASTER, 4 images": replay("→←→←", **yours)})
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `forward` alone stays below 1.5: backwards take 2/3 of Basic's time and never overlap. `ratio` alone reaches 1.6 (at 1). A `message` of 4 slots gives 1.71, but so does `(3, 1, 1, 1)` with `ratio` 1.
-# Only timing passes shows which.
+# `forward` alone stays below 1.5: backwards take 2/3 of Basic's time; no two overlap. `ratio` alone reaches 1.6 (at 1). `message` 4 gives 1.71, but so does `(3, 1, 1, 1)` with `ratio` 1.
+# Timing passes would decide.
 #
 # </details>
 #
@@ -236,7 +236,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Speed-up 9.36 on 32 times the GPUs: 0.29, if both runs processed equally many images. The reported 16.1 compares with Basic: 1.72 · 9.36.
+# MASTER's speed-up is 9.36 on 32 times the GPUs: 0.29, if both processed equally many images. The reported 16.1 compares with Basic: 1.72 · 9.36.
 #
 # </details>
 
@@ -250,13 +250,13 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # replica 0   [tile 0      tile 1]  →  stage 1  →  stage 2      the same,
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
-# [ ]  two ranks share stage 0: each keeps about half of its activations.
+# [ ]  two ranks share stage 0: each keeps about half its activations.
 #      Two micro-batches fit if other stages leave room.
 # ```
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program trains with all sums, then without `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It compares weights with one-process training. Omit each: which is hardest to notice?
+# A program trains with all sums, then without one: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It compares weights with one-process training. **Predict:** which is hardest to notice? Omit each.
 
 # %%
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi" --omit sum_gradients
@@ -264,14 +264,14 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# (c): 2 tiles × 2 directions × 2 data-parallel groups. Hardest: `sum_over_tiles`, off by 0.004. Only stage 0 is tiled; its weights move by 0.007. Nothing hangs.
+# (c): 2 tiles × 2 directions × 2 data-parallel groups. Hardest: `sum_over_tiles`, off by 0.004. Only stage 0 is tiled; its weights move by up to 0.007. Nothing hangs.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - GPipe wins with room for two micro-batches (three if only GPipe recomputes), and three or more equal stages.
+# - With `replay`'s defaults, GPipe beats MASTER if two micro-batches fit (three if only GPipe recomputes).
 # - Tiles exchange edges (halos): keep tiles inside one machine if possible.
 # - Batch norm's statistics and dropout's masks break equality with one process.
 
@@ -288,7 +288,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # An image needs 60 GB of activations; model states take 12 GB. Which gives the most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos or summing gradients take long: each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most, and its fullest rank may not fit. (c) idles while its pipeline fills and drains.</details>
+# <details><summary>What to listen for</summary>(b), unless halos or gradient sums take long. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most; its fullest GPU may overflow. (c) idles while its pipeline fills and drains.</details>
 
 # %% [markdown]
 # ## References
