@@ -16,15 +16,15 @@
 #   - ask: Why does a stage keep activations after it has sent its output?
 #     answer: >-
 #       Its backward needs layers' inputs and ReLUs' outputs.
-#   - ask: "`comm.Split(color, key)`: which of the ranks with one color becomes rank 0?"
+#   - ask: "`comm.Split(color, key)`: which rank of one color becomes rank 0?"
 #     answer: The one with the smallest key.
 # ---
 
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# Suppose one image's activations nearly fill rank 0's GPU (none recomputed). Rank 0 can start the next image only after
-# this image's last backward: one stage works at a time. This is **layer parallelism** (*Basic* below).
+# Suppose one image's activations nearly fill rank 0's GPU (none recomputed). Rank 0 must finish this image's backward before
+# it starts the next: one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Stage 0 turns 256 × 256 pixels into eight maps, pooled to 64 × 64.
 
@@ -57,7 +57,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# For each `→`, `run` calls lesson 08's `run_stage`: one image, forward and backward. `SavedBytes` counts the activations kept.
+# For each `→`, `run_stage` (lesson 08) takes one image forward and backward. `SavedBytes` counts the activations kept.
 # **Predict:** rank 0 holds about 2, 8 or 32 times as much as rank 1?
 
 
@@ -176,7 +176,7 @@ def replay(order, forward=(1, 1, 1, 1), ratio=2, message=0):
     passes, free = [], [0] * 4  # when each rank is free
     for arrow in order:
         way = [*zip([0, 1, 2, 3] if arrow == "→" else [3, 2, 1, 0], forward)]
-        here, ready = way[0][0], 0  # the next pass's input: on which rank, and when
+        here, ready = way[0][0], 0  # where and when the next input is ready
         for rank, time in way + [(rank, ratio * time) for rank, time in reversed(way)]:
             start = max(free[rank], ready + message * (rank != here))
             here, ready = rank, start + time
@@ -221,7 +221,7 @@ draw_directions({"your MASTER, 4 images": replay("→←→←", **yours)})
 # <details><summary>Open after your runs</summary>
 #
 # `forward` alone stays below 1.5: backwards take 2/3 of Basic's time; no two overlap. `ratio` alone reaches 1.6 (at 1). `message` 4 gives 1.71, but so does `(3, 1, 1, 1)` with `ratio` 1.
-# Timing passes would decide.
+# To decide, time passes and messages.
 #
 # </details>
 #
@@ -236,7 +236,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# MASTER's speed-up is 9.36 on 32 times the GPUs: 0.29, if both processed equally many images. The reported 16.1 compares with Basic: 1.72 · 9.36.
+# MASTER's speed-up is 9.36: efficiency 0.29, if both processed equally many images. The reported 16.1 compares with Basic: 1.72 · 9.36. The paper reports 0.97 on 1,024 for another model.
 #
 # </details>
 
@@ -264,7 +264,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# (c): 2 tiles × 2 directions × 2 data-parallel groups. Hardest: `sum_over_tiles`, off by 0.004. Only stage 0 is tiled; its weights move by up to 0.007. Nothing hangs.
+# (c): 2 tiles × 2 directions × 2 data-parallel groups. Hardest: `sum_over_tiles`, off by 0.004, though the tiled stage moves by at most 0.007. Nothing hangs.
 #
 # </details>
 
@@ -288,9 +288,9 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # An image needs 60 GB of activations; model states take 12 GB. Which gives the most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos or gradient sums take long. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most; its fullest GPU may overflow. (c) idles while its pipeline fills and drains.</details>
+# <details><summary>What to listen for</summary>(b), unless halos, small late maps or gradient sums take long. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most; its fullest GPU may overflow. (c) idles while its pipeline fills and drains.</details>
 
 # %% [markdown]
 # ## References
 #
-# - A. Jain and others, *GEMS*, SC 2020, and *Hy-Fi*, ISC 2022. DeepSeek-V3's *DualPipe* (2024) also runs both directions. Hours: A. Jain's talk, see [Ways to split](../docs/ways-to-split.md).
+# - A. Jain and others, *GEMS*, SC 2020, and *Hy-Fi*, ISC 2022. DeepSeek-V3's *DualPipe* (2024) also runs both directions. Hours: A. Jain's talk ([Ways to split](../docs/ways-to-split.md)).

@@ -14,7 +14,7 @@ TERMS = (
     ),
     Term(
         "Hy-Fi",
-        "Tiles, stages, micro-batches, two directions and data parallelism at once, for images that are "
+        "Tiles, stages, micro-batches, two directions and data parallelism at once, for images "
         "too large for one GPU.",
     ),
 )
