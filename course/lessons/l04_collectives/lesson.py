@@ -27,7 +27,7 @@
 # An **all-reduce** gives each rank the sum of all ranks' arrays (in training: gradients). It is a **collective**: all ranks of a communicator must call
 # collectives in the same order.
 #
-# Each rank's gradient is 1, rank 0's loss 100. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
+# All gradients are 1; rank 0's loss is 100. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
 #
 # **Vote:** this call (a) pairs with the others' next all-reduce, (b) returns rank 0's loss, (c) fetches and adds the others' losses.
 
@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. Rank 0's second call hangs. In training, later sums are mispaired, fail or hang.
+# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. Rank 0's second call hangs. In training, later calls mispair, fail or hang.
 #
 # </details>
 
@@ -60,7 +60,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# What happens inside? In the **ring algorithm**, each of n ranks cuts its array into n **chunks** and sends one per step to its right neighbour; rank r starts with chunk r.
+# In the **ring algorithm**, each of n ranks cuts its array into n **chunks** and sends one per step to its right neighbour; rank r sends chunk r first.
 # The first loop is a **reduce-scatter**: each rank adds the arriving chunk to its own and sends the sum next. The second is an **all-gather**: ranks pass on complete sums.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
@@ -80,7 +80,7 @@ comm = MPI.COMM_WORLD
 # %%px
 class Filmed(MPI.Intracomm):
     def Sendrecv(self, *sent, **received):
-        frames.append(array.tolist())  # both are globals
+        frames.append(array.tolist())  # globals, set below
         super().Sendrecv(*sent, **received)
 
 
@@ -101,8 +101,8 @@ film(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 1: 4044, the sum over ranks 3, 0, 1. After three exchanges, each rank has one complete chunk; three more
-# copy these to all.
+# Rank 1: 4044, the sum over ranks 3, 0, 1. Three exchanges complete one chunk per rank; three more
+# copy each to all.
 #
 # </details>
 
@@ -122,7 +122,7 @@ film(
 #
 # This **alpha-beta model** ignores additions and congestion, and assumes equal two-way links, one per rank.
 #
-# `slow_messages` makes α 10 ms and bandwidth 5 MB/s (0.04 Gbit/s).
+# To see both terms, `slow_messages` makes α 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
 
 # %%
 # %%px
@@ -161,15 +161,16 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At the **crossover** size, both are equally fast. Compute it from `counts(8)`, α and β. Then replace 1000000 by that size, its half and double (`course_lib.effects 0.01 0.04` imitates our link):
+# At the **crossover** size, both take equally long. Compute it as `b`, from `counts(8)`, α and β. We run half, all and twice that:
 
 # %% tags=["nbval-ignore-output"]
-# !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py 1000000 | grep bytes:
+b = 1_000_000  # your crossover in bytes
+# !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py {b / 2} {b} {2 * b} | grep bytes:
 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# 440,000 bytes (294 ms): the ring's 11 extra messages cost 110 ms, as do doubling's 1.25 extra arrays.
+# 440,000 bytes (294 ms): the ring's 11 extra messages and doubling's 1.25 extra arrays both cost 110 ms.
 #
 # </details>
 
@@ -194,7 +195,7 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # </details>
 #
-# A third way: 22 messages and two arrays per rank. **Vote:** where does doubling beat it: (a) nowhere, (b) below 0.06 MB, (c) below 6 MB?
+# A third way sends 22 messages and two arrays per rank. **Vote:** where does doubling beat it: (a) nowhere, (b) below 0.06 MB, (c) below 6 MB?
 
 # %%
 from course_lib.rows import predicted
@@ -208,7 +209,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The third way is recursive halving and doubling (lesson 14). A ring call costs 4,094 α (here 41 s), so DDP (lesson 07) sums several layers' gradients per call.
+# (b). The third way is recursive halving and doubling (lesson 14). Even a short ring call costs 4,094 α (here 41 s), so PyTorch (lesson 07) sums several layers' gradients per call.
 #
 # </details>
 
@@ -232,12 +233,12 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Change section 3's `alpha, bandwidth`.
 #
-# <details><summary>What to listen for</summary>In the model, the ring on 64, doubling on 2,048; halving beats both:
+# <details><summary>What to listen for</summary>In the model, the ring wins on 64, doubling on 2,048; halving beats both:
 #
 # ```
-#               crossover      ring     doubling    halving
-#    64 GPUs      10 MB       3.7 ms     6.1 ms     2.1 ms
-# 2,048 GPUs     159 MB        59         11        2.3
+#               crossover   ring, ms   doubling    halving
+#    64 GPUs      10 MB       3.7         6.1        2.1
+# 2,048 GPUs     159 MB      59          11          2.3
 # ```
 #
 # </details>
@@ -373,7 +374,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, one per rank, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and can let network switches sum. For each call, NCCL chooses the one it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
+# On NVIDIA's GPUs, one per rank, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and can let network switches sum. For each call, NCCL chooses the algorithm it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
 # An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` each time before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
@@ -388,7 +389,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # | reduce | leaves the sum on the root |
 # | all-reduce | leaves the sum on all ranks |
 # | reduce-scatter | leaves a different part of the sum on each rank |
-# | **all-to-all** | sends each rank's parts, one to each rank |
+# | **all-to-all** | sends each rank one part from each rank |
 #
 # Does `reduce` do the same on every backend? Four ranks hold 1, 10, 100 and 1000, and reduce them to rank 0. We try Gloo on ranks 0 and 1 only, then on all four, then this course's
 # backend `mpi4py`, which calls MPI. Gloo's ranks find each other in a **store** (a small table that all can reach). **Predict:** what does rank 1 hold afterwards?

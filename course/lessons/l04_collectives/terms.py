@@ -66,5 +66,5 @@ TERMS = (
         "A small table that all ranks can reach, in which torch.distributed's ranks find each other.",
         forms="",
     ),
-    Term("all-to-all", "A collective in which every rank has one part for every other rank."),
+    Term("all-to-all", "A collective in which every rank sends one part to every rank."),
 )

@@ -123,9 +123,10 @@ SEVEN_BILLION = Question(
         ),
         Option(
             "neither: both send about 3 numbers per parameter",
-            reply="Stage 1 sums gradients once per update (2) and gathers the new weights (1), however many "
-            "micro-batches there are. Stage 3 sends almost 3 per micro-batch, because it frees most weights "
-            "of such a model after forward and gathers them again for backward. Here it has one micro-batch.",
+            reply="Stage 1 all-reduces gradients once per update (2) and gathers the new weights (1), "
+            "however many micro-batches there are. Stage 3 sends almost 3 per micro-batch, because it frees "
+            "most weights of such a model after forward and gathers them again for backward. Here it has "
+            "one micro-batch.",
             right=True,
         ),
     ),
@@ -167,7 +168,7 @@ WHO_SAVES = Question(
         Option(
             "nothing, because rank 0 writes it all",
             reply="Then the folder would hold two files. It holds one more for every other rank, because "
-            "no other rank has its shard of the optimizer state.",
+            "each rank has only its own shard of the optimizer state.",
             belief="only-rank-0-saves",
         ),
         Option(

@@ -86,7 +86,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)
 
 # %% [markdown] tags=["subslide"]
-# The images show shapes, in CIFAR-10's size (3·32·32), pixels 0 to 15. The network has 33 million parameters:
+# Our images have CIFAR-10's size, pixels 0 to 15. The network has 33 million parameters:
 
 # %%
 # %%px --save 12_train.py
@@ -150,7 +150,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only by rounding.
+# Only in rounding.
 #
 # </details>
 
@@ -175,7 +175,7 @@ from course_lib.effects import runs_within
 
 def trains(mib, ranks=2, **zero):  # `zero` replaces keys of the file
     tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # unlimited: loads libraries
-    job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"
+    job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"  # `list` trains
     return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
 
 
@@ -188,11 +188,12 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 #
 # </details>
 #
-# We change one digit. In stage 1, each rank keeps half of Adam's averages and a small buffer:
+# One digit changes: in stage 1, each rank keeps half of Adam's averages and a small buffer:
 
 # %%
-# !perl -pi -e 's/"stage": 0/"stage": 1/' code/ds_config.json && cat code/ds_config.json
-print("2 ranks, stage 1 trains:", trains(600))
+digit = 1  # yours
+# !perl -pi -e 's/"stage": \d/"stage": {digit}/' code/ds_config.json && cat code/ds_config.json
+print(f"2 ranks, stage {digit} trains:", trains(600))
 
 # %% [markdown]
 # Each of N ranks keeps:
@@ -206,7 +207,7 @@ print("2 ranks, stage 1 trains:", trains(600))
 # stage 2     4     +    4/N    +       12/N         =            12             8
 # stage 3     4/N   +    4/N    +       12/N         =            10             5
 #
-# copy      from stage 1 on, each rank keeps a 32-bit copy of its weight shard, even in float32
+# copy      from stage 1 on, a 32-bit copy of its weight shard, even in float32
 # ```
 #
 # Buffers come on top. **Vote:** which jobs train?
@@ -247,7 +248,7 @@ print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 # kept 10  +  full weights 4  +  a buffer to gather them 3.4  +  other buffers 2.7  =  20.1 bytes per parameter
 # ```
 #
-# At 0, each layer waits for its weights. Large models can afford the default: 0.1 GB (16-bit).
+# At 0, each layer waits for its weights. Large models keep the default (0.1 GB).
 #
 # </details>
 
@@ -277,7 +278,7 @@ from course_lib.rows import Row
 
 
 def third_step(stage, room=3, **keys):
-    """Time the third update; print numbers sent per parameter, without clipping's few."""
+    """Time update 3; print numbers sent per parameter (norm and loss aside)."""
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns the layers' order
     start = perf_counter()
@@ -299,19 +300,19 @@ outcome("How many numbers per parameter does stage 2 send?", cluster[0]["rows"][
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank sums its micro-batches' gradients and sends the sum once. In 2 and 3, it keeps only its shard, so it sends in each micro-batch:
+# Nine. In stages 0 and 1, a rank sums its micro-batches' gradients and sends once. In stages 2 and 3, it keeps only its shard, so it sends per micro-batch:
 #
 # ```
 #            gradients   weights
 # stage 0        2                  =   2    all-reduce
 # stage 1        2     +     1      =   3    all-reduce, then all-gather
-# stage 2      4 · 2   +     1      =   9    all-reduce (4 · 1 with More's key)
+# stage 2      4 · 2   +     1      =   9    all-reduce (More: 4 · 1), then all-gather
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter, all-gather (our few weights stay until backward)
 # ```
 #
 # </details>
 #
-# **Contest:** make stage 3 beat stage 1.
+# **Contest:** stage 3 leaves more room. Beat stage 1.
 
 # %%
 # %%px --timeout 200
@@ -323,7 +324,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# A number per parameter takes 0.38 s. With `room=12` (one micro-batch), stage 3 sends 2. Large models gather twice and send 3, like stage 1.
+# With `room=12` (one micro-batch), it sends 2. Large models gather twice and send 3, like stage 1.
 #
 # </details>
 
@@ -347,7 +348,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 #
 # 12 = 4 · 1 + 4 · 2: over a billion weights come between most layers' forward and backward, so DeepSpeed gathers twice
 # on top: activations; a bucket, 1 GB; in stage 3, up to 2 GB of gathered weights
-# sent: on a ring, one rank per GPU; by default, only stage 3 sends while computing (stages 1, 2: with overlap_comm, +1 GB)
+# counted on a ring, one rank per GPU; by default, only stage 3 sends while computing (stages 1, 2: with overlap_comm, +1 GB)
 # stage 3 on 2,048 GPUs, 8 per node: with zero_hpz_partition_size=8, each node keeps all weights
 # (+1.8 GB per GPU); backward gathers inside the node
 # ```
@@ -366,7 +367,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 #
 # With longer texts, stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(c), if smaller ones keep the GPU busy: no stage shards activations, and stage 0 sends once per update. Otherwise recompute activations, or take (a).</details>
+# <details><summary>What to listen for</summary>(c), if they keep the GPU busy: longer texts enlarge activations, which no stage shards; stage 0 sends once. Otherwise recompute activations, or take (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -396,7 +397,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # (b). Smaller buckets carry the same numbers in more messages. By default, DeepSpeed all-reduces even a bucket with a single owner.
 #
-# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, every other rank sends this shard once (stage 2: 4 · 1 + 1). This is not the default: on many ranks, a small model's many messages can take longer than one all-reduce.
+# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, every other rank sends this shard once (stage 2: 4 · 1 + 1). The default mixes owners: on many ranks, a small model's many messages can take longer than one all-reduce.
 #
 # </details>
 #
@@ -405,7 +406,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# Numbers sent alone do not determine the time. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent.
+# Time depends on more than the numbers sent. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent.
 #
 # **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches also affect what it sends.
 #
@@ -433,7 +434,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Each rank writes its shard of the optimizer state, so all nodes must share the folder. If only rank 0 saved, it would hang at a barrier.
+# (b). Each rank writes its shard of the optimizer state, so by default, all nodes must share the folder. In any stage, rank 0 alone would hang at a barrier.
 #
 # </details>
 
@@ -441,7 +442,7 @@ if rank == 0:
 
 # %% [markdown]
 # DeepSpeed puts `zero_to_fp32.py` beside the folder `first`. This script joins all shards into the full weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`. For a different number of ranks, make a **universal checkpoint**, with
-# one folder per parameter. In `folder[0]`, run `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`. Then set `"checkpoint": {"load_universal": true}` and load `tag="universal"`. (Load trusted checkpoints only: their pickles can run any code.)
+# one folder per parameter. In `folder[0]`, run `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`. Then set `"checkpoint": {"load_universal": true}` and load `tag="universal"`. (Load trusted checkpoints only: others could run any code.)
 #
 # **The JSON file.** Does it suit your number of ranks?
 

@@ -73,11 +73,11 @@ _STEP = '''\
 def step(
     params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
-    """Return a dict: `total` seconds per step and its parts, at `rate` and `link`."""
+    """Return a dict: `total` seconds per step and its parts."""
     tokens = seq * batch / data
     # flop per token: 6 per parameter, and attention without a causal mask
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
-    # 4 all-reduces per block; each sends 2 (t - 1) / t vectors of 2 * width bytes per token; none hides
+    # 4 all-reduces per block; each sends 2 (t - 1) / t vectors of 2 * width bytes per token; none hidden
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
     # a stage waits while the pipeline fills and drains (equal stages, 1F1B; stages' messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches

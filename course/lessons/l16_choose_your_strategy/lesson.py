@@ -26,7 +26,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# Eight GPUs train a Transformer of 7 billion parameters. A **plan** divides the batch over *data ranks*, the blocks over *stages*, each block over *tensor ranks*. Which plan is fastest?
+# Eight GPUs train a Transformer of 7 billion parameters. A **plan** divides the batch over *data ranks*, the blocks over *stages*, and each block over *tensor ranks*. Which plan is fastest?
 
 # %%
 # %%px --save 16_plan.py
@@ -44,7 +44,7 @@ plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %% [markdown]
-# A GPU holds model states and activations. For backward, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers per token. Tensor ranks divide 12 of them; each keeps four in full.
+# A GPU holds model states and activations. For backward, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers per token. Tensor ranks divide 12; each keeps four in full.
 
 
 # %%
@@ -55,7 +55,7 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
     weights = 2 * mine / (data if zero == 3 else 1)
     gradients = weights
     optimizer = 12 * mine / (data if zero else 1)
-    tokens = seq * batch / data / microbatches
+    tokens = seq * batch / data / microbatches  # per micro-batch
     held = min(pipeline, microbatches)  # micro-batches kept (1F1B)
     # MLP of 4 · width, FlashAttention, no dropout
     activations = held * tokens * depth / pipeline * 2 * width * (4 + 12 / tensor)
@@ -78,22 +78,22 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). ZeRO-3 and tensor ranks finish each micro-batch before starting the next. A pipeline's first stage starts and keeps eight before the first gradient returns. With 64 smaller ones, 1F1B still keeps eight: they fit. `data` never fits.
+# (b). ZeRO-3 and tensor ranks finish each micro-batch before the next. A pipeline's first stage holds eight when the first gradient returns. With 64 smaller ones, 1F1B still keeps eight: they fit. `data` never fits.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# While layer 5's gradients travel, a data rank computes layer 4's: the message **hides** behind computing. ZeRO-3's messages also hide if ranks gather the next layer's weights early (**prefetch**). Lesson 09's tensor ranks wait: their next product needs the sum.
+# While layer 5's gradients travel, a data rank computes layer 4's: the message **hides** behind computing. ZeRO-3's messages can hide if ranks gather the next layer's weights early (**prefetch**). Lesson 09's tensor ranks wait: the next layer needs the sum.
 
 # %% tags=["exercise: 16.7"]
 
 # %% [markdown] tags=["notes"]
-# Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`, ask: which product could run before the sum that it needs?
+# Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`: weight gradients' products could hide backward's; our program hides none.
 
 # %% [markdown]
-# **Model FLOPs utilization** (MFU) is the model's flop per second (without recomputing) over the GPUs' peak, 312 Tflop/s each (FlagPerf measured 60 %).
+# **Model FLOPs utilization** (MFU) is the model's flop per second (without recomputing) over the GPUs' peak, 312 Tflop/s each (`rate` is 70 %; FlagPerf measured 60 %).
 
 # %%
 # %%px --save 16_plan.py
@@ -104,7 +104,7 @@ if __name__ == "__main__" and rank == 0:
         print(f"{name:9}{part['total']:5.2f} s, MFU {mfu:.0%}")
 
 # %% [markdown] tags=["subslide"]
-# ZeRO-3's messages all hide. Suppose a model ten times as large fits: ten times the bytes. **Vote:** how much hides? (a) All, (b) a part, (c) nothing.
+# ZeRO-3's messages all hide. Suppose a model ten times as large fits, with ten times the bytes. **Vote:** how much hides? (a) All, (b) a part, (c) nothing.
 
 # %%
 # %%px
@@ -120,7 +120,7 @@ if rank == 0:
 #
 # **In a dense model (no experts) in 16 bits, data messages in a ring can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
-# On NVLink, that is 928 tokens; our micro-batch has 2,048. (Long rings' latency and 32-bit gradients require more.)
+# On NVLink, that is 928 tokens; we have 2,048. (Long rings' latency and 32-bit gradients require more.)
 #
 # </details>
 #
@@ -136,7 +136,7 @@ if rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Each customer orders 10,000 steps. `chat` is our job. `cards` has 28.8 GB per GPU, about half the rate, and a link of 10 GB/s. `genome` trains on four long sequences per step.
+# Each customer orders 10,000 steps. `chat` is our job. `cards` has 28.8 GB per GPU, about half the rate, and a 10 GB/s link. `genome` trains on four long sequences per step.
 #
 # Each mark is half a second: █ computing, · idle, T tensor messages, D exposed data messages. A plan that does not fit costs 100 hours.
 
@@ -183,14 +183,14 @@ if rank == 0:
 outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["cards"], word="computed")
 
 # %% [markdown]
-# **Your turn:** bet ZeRO-3 on `cards`. What hides? Then get below 37 hours (record: 36.1).
+# **Your turn:** bet ZeRO-3 on `cards`. What hides? Then get the bill below 37 hours (record: 36.1).
 #
 # <details><summary>Open after your last try</summary>
 #
 # The rule says where tensor ranks belong, not when to use them.
 #
 # - `chat`: ZeRO-1 (fewer bytes) or ZeRO-3, 8 micro-batches.
-# - `cards`: pipeline 8, 64 micro-batches. (With stages' messages, pipeline 4 × data 2, ZeRO-1, ties.) ZeRO-3 (80.5 hours) hides all above 11,500 tokens per micro-batch; memory allows 2,048 (without recomputing).
+# - `cards`: pipeline 8, 64 micro-batches. (With stages' messages, pipeline 4 × data 2, ZeRO-1, ties.) ZeRO-3 (80.5 hours) would need 11,500 tokens per micro-batch; memory allows 2,048 (without recomputing).
 # - `genome`: data 4 (ZeRO-1 or 3) × tensor 2, 1 micro-batch. Four sequences feed four data ranks.
 #
 # </details>
@@ -201,15 +201,15 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 # | | what changes |
 # |---|---|
 # | 64 GPUs | Rings cross nodes. At 200 GB/s per node, messages hide above 1,090 tokens per GPU, or 8,720 per tensor group of eight. |
-# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch if the loss allows. [Tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight bring 2.5 times the speed, but expose data messages (2,048 < 8,720 tokens). |
-# | 2,048 GPUs | All-gathers' long rings have high latency. If states and batch allow, use HSDP: ZeRO-3 inside groups of nodes, one gradient all-reduce per step between them. |
+# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch if the loss allows. [Tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight reach 2.5 times 64 GPUs' speed, but expose data messages (2,048 < 8,720 tokens). |
+# | 2,048 GPUs | All-gathers' long rings have high latency. If states and batch allow, use HSDP: ZeRO-3 inside groups of nodes, one all-reduce per step between them. |
 
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Count activations: pipelines keep several micro-batches'.
-# - Latency aside, a dense model's 16-bit data messages can hide above `rate` / `link` tokens per micro-batch (`link`: the ring's share).
+# - Count activations: pipelines hold several micro-batches.
+# - Latency aside, a dense model's 16-bit data messages can hide above `rate` / `link` tokens per micro-batch (`link`: the ring's bandwidth).
 # - Compute all plans, then measure the best two.
 
 # %% [markdown] tags=["slide"]
@@ -229,7 +229,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # A pipeline won for `cards`, a mixture for `genome`. A fourth customer has `cards`' GPUs and link, and trains on *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
-# For every way to divide eight GPUs, the next cell runs your `16_plan.py` and shows the fastest form (ZeRO stage, micro-batches) that fits (the smallest if none fits). Choose 16,384 tokens, 1 sequence, 10 GB/s, and the GPU with 28.8 GB. Click on a total to see the lines that computed it.
+# For every way to divide eight GPUs, the next cell runs your `16_plan.py` and shows the fastest form (ZeRO stage, micro-batches) that fits (the smallest if none fits). Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. Click on a total to see the lines that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -242,7 +242,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # (c), by our formulas: pipeline 4 × tensor 2.
 #
 # - Eight tensor ranks do not fit: each keeps four of the 16 vectors in full. (With *sequence parallelism*, lesson 09, they fit, and win. For longer sequences, *context parallelism* also divides the tokens of attention.)
-# - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time. In the mixture, it idles 3/4. (The table also lists pipelines with ZeRO-3; DeepSpeed refuses these.)
+# - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time. In the mixture, it idles 3/4. (For more sequences, the table lists pipelines with ZeRO-3; DeepSpeed refuses these.)
 #
 # Pipeline 2 × tensor 4 would be faster, but needs 0.03 GB too much. Measure before you reject it.
 #
@@ -259,7 +259,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 #
 # We test your program on your machine, then on published runs.
 #
-# Take the worst pipeline: four stages, one micro-batch. At any time, only one stage computes. Your program says that on four devices, if messages hide, the pipeline's step takes four times as long as data parallelism's. The next cell trains a small Transformer both ways on our four ranks.
+# Take the worst pipeline: four stages, one micro-batch. At any time, only one stage computes. Your program says that on four devices, if messages hide, the pipeline's step takes four times as long as data parallelism's. The next cell trains a small Transformer both ways on four ranks.
 
 # %%
 predict("How many times as long as data parallelism does the pipeline take here?", None)
@@ -323,7 +323,7 @@ show(cluster["rows"][0], x="plan", y="throughput")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, each rank repeats norms and residual sums, and their all-reduces stay below 235 GB/s. Your program ignores all three, and that hidden messages slow computing.
+# The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, each rank repeats norms and residual sums, and their all-reduces stay below 235 GB/s. Your program ignores all three, and how hidden messages slow computing.
 #
 # (DLRover used FSDP for ZeRO-3, and DeepSpeed for the others. It does not give the sequence length; we took 2,048 tokens. In FlagPerf's runs, tensor 2 reached 9 % less than ZeRO-2; our program says 4 %.)
 #
@@ -340,7 +340,7 @@ show(cluster["rows"][0], x="plan", y="throughput")
 # [a list of layers](08_pipeline_parallelism.ipynb), [a layer](09_tensor_parallelism.ipynb), [an image](10_spatial_and_hybrid.ipynb) and [the model states](11_zero_from_scratch.ipynb), and you can check that the training stays
 # the same, up to rounding. When a job stops, you find [who is to blame](15_when_things_fail.ipynb). You know what [a slow link](14_scaling_out.ipynb) does, and which plan to try first.
 #
-# Take your programs with you: they are in `code/`, and they run on any cluster with MPI, mpi4py and PyTorch (lessons 12 and 13 also need DeepSpeed). To see which exercises you have passed, type `course progress` in a terminal.
+# Take your programs with you: those in `code/` run on any cluster with MPI, mpi4py and PyTorch (12 and 13 also need DeepSpeed, 13 Transformers). To see which exercises you have passed, type `course progress` in a terminal.
 #
 # Where next? [The Ultra-Scale Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook) has thousands of measured plans on GPUs, and [How to Scale Your Model](https://jax-ml.github.io/scaling-book/) does this lesson's arithmetic for TPUs. [TorchTitan](https://github.com/pytorch/torchtitan) and [Megatron-LM](https://github.com/NVIDIA/Megatron-LM) train by such plans: open one of their configuration files, and you will know most of its numbers.
 #

@@ -13,7 +13,7 @@
 # warm-up:
 #   - ask: Four stages, one micro-batch. How many ranks compute at the same time?
 #     answer: One.
-#   - ask: Why does a stage keep activations after it has sent its output?
+#   - ask: Why does a stage keep activations after sending its output?
 #     answer: >-
 #       Its backward needs layers' inputs and ReLUs' outputs.
 #   - ask: "`comm.Split(color, key)`: which rank of one color becomes rank 0?"
@@ -24,7 +24,7 @@
 # ## 1 · One works, three wait
 #
 # Suppose one image's activations nearly fill rank 0's GPU (none recomputed). Rank 0 must finish this image's backward before
-# it starts the next: one stage works at a time. This is **layer parallelism** (*Basic* below).
+# the next image, so one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Stage 0 turns 256 × 256 pixels into eight maps, pooled to 64 × 64.
 
@@ -100,7 +100,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # ← replica 1      stage 3  ←  stage 2  ←  stage 1  ←  stage 0
 # ```
 #
-# In *MASTER*, the replicas alternate: `→←→←`. Rank 0 now also runs stage 3, which held 0.508 MiB.
+# In *MASTER*, the replicas alternate: `→←→←`. Rank 0 also runs stage 3, which held 0.508 MiB.
 
 # %%
 predict("MASTER: how many MiB of activations on rank 0?", None)
@@ -125,7 +125,7 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Our loss sums over all images, so we add both replicas' gradients of each stage. To check, each rank runs the whole model.
+# Our loss sums over all images, so we sum each stage's gradients over both replicas. To compare, each rank runs the whole model.
 
 
 # %%
@@ -196,7 +196,7 @@ draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), 48 / 39 = 1.23. Each change of direction saves 3 of 12 slots: three forwards overlap the previous image's backwards. Over many images: 12 / 9 = 1.33.
+# (b), 48 / 39 = 1.23. Each change of direction saves 3 of 12 slots: three forwards overlap the previous image's backwards. Over many: 12 / 9 = 1.33.
 #
 # </details>
 #
@@ -204,7 +204,7 @@ draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←
 #
 # <details><summary>Open after the vote</summary>
 #
-# (b): (2+4−1) · 3 slots for two images, 7.5 per image against 9, with half the model states.
+# (b): two images take (2+4−1) · 3 slots, 7.5 each against 9, with half the model states.
 #
 # </details>
 
@@ -220,8 +220,8 @@ draw_directions({"your MASTER, 4 images": replay("→←→←", **yours)})
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `forward` alone stays below 1.5: backwards take 2/3 of Basic's time; no two overlap. `ratio` alone reaches 1.6 (at 1). `message` 4 gives 1.71, but so does `(3, 1, 1, 1)` with `ratio` 1.
-# To decide, time passes and messages.
+# `forward` alone stays below 1.5: backwards take 2/3 of Basic's time; no two overlap. `ratio` alone reaches 1.6 (at 1). `message` 4.2 gives 1.72, but so does `(3.1, 1, 1, 1)` with `ratio` 1.
+# To decide, measure passes and messages.
 #
 # </details>
 #
@@ -236,7 +236,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# MASTER's speed-up is 9.36: efficiency 0.29, if both processed equally many images. The reported 16.1 compares with Basic: 1.72 · 9.36. The paper reports 0.97 on 1,024 for another model.
+# MASTER's speed-up is 9.36: efficiency 0.29, if both processed equally many images. The reported 16.1 compares with Basic: 1.72 · 9.36. For another model, the paper reports 0.97 (1,024 GPUs).
 #
 # </details>
 
@@ -251,7 +251,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
 # [ ]  two ranks share stage 0: each keeps about half its activations.
-#      Two micro-batches fit if other stages leave room.
+#      Two micro-batches fit if each rank's other stage leaves room.
 # ```
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
@@ -264,7 +264,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# (c): 2 tiles × 2 directions × 2 data-parallel groups. Hardest: `sum_over_tiles`, off by 0.004, though the tiled stage moves by at most 0.007. Nothing hangs.
+# (c): 2 tiles × 2 directions × 2 data-parallel groups. Hardest: `sum_over_tiles`, off by 0.004, though the tiled stage moves by at most 0.007 . Nothing hangs.
 #
 # </details>
 
@@ -272,7 +272,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # ## On a cluster
 #
 # - With `replay`'s defaults, GPipe beats MASTER if two micro-batches fit (three if only GPipe recomputes).
-# - Tiles exchange edges (halos): keep tiles inside one machine if possible.
+# - Tiles exchange edges (halos): keep an image's tiles inside one machine.
 # - Batch norm's statistics and dropout's masks break equality with one process.
 
 # %% [markdown] tags=["slide"]
@@ -288,7 +288,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # An image needs 60 GB of activations; model states take 12 GB. Which gives the most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos, small late maps or gradient sums take long. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most; its fullest GPU may overflow. (c) idles while its pipeline fills and drains.</details>
+# <details><summary>What to listen for</summary>(b), unless halos, gradient sums or small late maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most; its fullest GPU may overflow. (c) idles while its pipeline fills and drains.</details>
 
 # %% [markdown]
 # ## References

@@ -168,7 +168,7 @@ def test_a_cell_that_does_not_run_is_not_run_in_the_notebook(
 def test_what_only_the_ranks_have_imported_is_no_error_in_the_notebook(
     practice: Practice, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    practice.exercise("00.1", "ones = np.ones(3)\n" + RIGHT)
+    practice.exercise("00.1", "world = MPI.COMM_WORLD\n" + RIGHT)
     assert said(capsys).startswith("✓")
     assert "right_neighbour" not in practice.shell.names
 
