@@ -161,7 +161,7 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At the **crossover** size, both take equally long. Compute it as `b`, from `counts(8)`, α and β. We run half, all and twice that:
+# At the **crossover** size, both take equally long. Compute it as `b`, from `counts(8)`, α, β. We run half, all, twice that:
 
 # %% tags=["nbval-ignore-output"]
 b = 1_000_000  # your crossover in bytes
