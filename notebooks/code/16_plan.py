@@ -42,14 +42,14 @@ def step(
     params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
     """Return a dict: `total` seconds per step and its parts."""
-    tokens = seq * batch / data
+    tokens = seq * batch / data  # per step
     # flop per token: 6 per parameter, and attention without a causal mask
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
     # 4 all-reduces per block; each sends 2 (t - 1) / t vectors of 2 * width bytes per token; none hidden
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
     # a stage waits while the pipeline fills and drains (equal stages, 1F1B; stages' messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
-    # ring trips of 2-byte numbers: 2 per step; ZeRO-3: 3 per micro-batch (2 all-gathers, 1 reduce-scatter)
+    # ring trips: 2 per all-reduce (one per step); ZeRO-3: 2 all-gathers, 1 reduce-scatter per micro-batch
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # ZeRO-3 sends during all computing; others in the last micro-batch's backward (2/3 of its computing)

@@ -186,7 +186,7 @@ def _check_counts(answer: SimpleNamespace, comm: Any, n: int) -> None:
         "by doubling, a message holds the whole array.": (steps, steps / n),
         "by doubling, each of these messages holds a whole array. How many arrays in all?": (steps, 1),
         "by doubling, partners are 1, 2, 4 … away. How many of these numbers are below n?": (n - 1, n - 1),
-        "by doubling, how often can you double 1 until you have n?": (n / 2, n / 2),
+        "by doubling, how often must you double 1 to reach n?": (n / 2, n / 2),
         "by doubling, that is what all ranks send together. What does one rank send?": (n * steps, n * steps),
     }
     _right("doubling", n, doubling, (steps, steps), typical)

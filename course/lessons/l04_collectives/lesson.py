@@ -27,7 +27,7 @@
 # An **all-reduce** gives each rank the sum of all ranks' arrays (in training: gradients). It is a **collective**: all ranks of a communicator must call
 # collectives in the same order.
 #
-# All gradients are 1; rank 0's loss is 100. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
+# Every rank calls `allreduce(1.0)` on its gradient. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
 #
 # **Vote:** this call (a) pairs with the others' next all-reduce, (b) returns rank 0's loss, (c) fetches and adds the others' losses.
 
@@ -60,7 +60,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# In the **ring algorithm**, each of n ranks cuts its array into n **chunks** and sends one per step to its right neighbour; rank r sends chunk r first.
+# In the **ring algorithm**, rank r of n cuts its array into n **chunks** and sends one per step to its right neighbour, chunk r first.
 # The first loop is a **reduce-scatter**: each rank adds the arriving chunk to its own and sends the sum next. The second is an **all-gather**: ranks pass on complete sums.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
@@ -101,7 +101,7 @@ film(
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 1: 4044, the sum over ranks 3, 0, 1. Three exchanges complete one chunk per rank; three more
+# Rank 1: 4044, chunk 3's sum over ranks 3, 0, 1. Three exchanges complete one chunk per rank; three more
 # copy each to all.
 #
 # </details>
@@ -116,13 +116,13 @@ film(
 # ## 2 · Which is faster?
 #
 # An empty message takes α seconds, the **latency**; each byte adds
-# β seconds. The **bandwidth** is 1/β. All ranks exchange at once, so an all-reduce takes
+# β seconds. The **bandwidth** is 1/β. All ranks exchange at once, so each way takes
 #
 # α · (messages per rank) + β · (bytes per rank)
 #
 # This **alpha-beta model** ignores additions and congestion, and assumes equal two-way links, one per rank.
 #
-# To see both terms, `slow_messages` makes α 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
+# To show both terms, `slow_messages` sets α to 10 ms, bandwidth to 5 MB/s (0.04 Gbit/s).
 
 # %%
 # %%px
@@ -147,7 +147,7 @@ def seconds(comm, way, nbytes, runs=3):
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    sizes = [int(float(each)) for each in sys.argv[1:] if each[0].isdigit()]  # notebook: none
+    sizes = [int(float(each)) for each in sys.argv[1:] if each[0].isdigit()]  # "500000.0"; notebook: none
     for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -161,7 +161,7 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At the **crossover** size, both take equally long. Compute it as `b`, from `counts(8)`, α, β. We run half, all, twice that:
+# At the **crossover** size, both take equally long. Compute it as `b` from `counts(8)`, α, β. We time b/2, b, 2b:
 
 # %% tags=["nbval-ignore-output"]
 b = 1_000_000  # your crossover in bytes
@@ -170,7 +170,7 @@ b = 1_000_000  # your crossover in bytes
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# 440,000 bytes (294 ms): the ring's 11 extra messages and doubling's 1.25 extra arrays both cost 110 ms.
+# 440,000 bytes (294 ms): the ring's 11 extra messages and doubling's 1.25 extra arrays each cost 110 ms.
 #
 # </details>
 
@@ -200,8 +200,8 @@ if __name__ == "__main__" and comm.rank == 0:
 # %%
 from course_lib.rows import predicted
 
-ways = dict(zip(["ring", "doubling"], counts(2048))) | {"a third way": (22, 2)}  # messages, arrays
-sizes, rows = [10.0**k for k in range(-3, 4)], []  # MB
+ways = dict(zip(["ring", "doubling"], counts(2048))) | {"a third way": (22, 2)}
+sizes, rows = [10.0**k for k in range(-3, 4)], []  # MB; 5 MB/s
 for way, (messages, arrays) in ways.items():
     rows += [predicted(messages * 0.01 + arrays * size / 5, MB=size, algorithm=way) for size in sizes]
 show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
@@ -209,7 +209,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The third way is recursive halving and doubling (lesson 14). Even a short ring call costs 4,094 α (here 41 s), so PyTorch (lesson 07) sums several layers' gradients per call.
+# (b). The third way is *halving* (recursive halving and doubling, lesson 14). Each call pays α per message (the ring: 41 s), so PyTorch (lesson 07) sums several layers' gradients per call.
 #
 # </details>
 
@@ -218,8 +218,8 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | With MPI, α (2 µs) and bandwidth (25 GB/s) improve 5,000-fold, so crossovers stay; doubling's additions lower them |
-# | NCCL | assumes up to 14 µs per message between nodes; has trees, no doubling or halving |
+# | a fast network card per rank | With MPI, α (2 µs) times bandwidth (25 GB/s) stays 50 kB, so crossovers stay; doubling's additions lower them |
+# | NCCL | assumes up to 14 µs per message between nodes; has trees (lesson 14), not doubling or halving |
 # | training | partly hides all-reduces behind computing (overlap, lesson 06) |
 
 # %% [markdown] tags=["slide"]
@@ -253,7 +253,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # On a cluster, several ranks share a node, and a message between nodes often costs more than one inside. Our ring knows the ranks' numbers, but not their nodes. Is that a problem?
 #
-# Suppose ranks 0 and 1 run on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring. Two of the ring's four links then connect the nodes.
+# Suppose ranks 0 and 1 run on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring. Two of the ring's four links connect the nodes.
 
 # %%
 predict("How many kB does the ring send between the two nodes, all ranks together?", None)
@@ -268,7 +268,7 @@ comm = MPI.COMM_WORLD  # without delay
 
 def crossing(allreduce, node_of):
     """The kB that all ranks together send to the other node while 600 kB are summed."""
-    counting = counted(comm)  # counted by destination
+    counting = counted(comm)  # counts sends by destination
     allreduce(counting, np.ones(75_000))
     away = [sent.nbytes for dest, sent in counting.sent_to.items() if node_of[dest] != node_of[comm.rank]]
     return comm.allreduce(sum(away)) / 1000
@@ -323,14 +323,14 @@ if comm.rank == 0:
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (`Reduce` and `Bcast`: trees, below) |
 #
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, where steps decide, doubling on all 512 ranks, ordered by node, takes
-# only nine steps, six between nodes. For large arrays and one network card per node, prefer the ring of 512: our leaders leave the network idle during `Reduce` and `Bcast`. If each rank's GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
+# only nine steps (but sends 3,072 arrays between nodes). For large arrays and one network card per node, prefer the ring of 512: our leaders leave the network idle during `Reduce` and `Bcast`. If each rank's GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
 # of a node run a reduce-scatter. Each GPU all-reduces its eighth with its counterparts on the other nodes; then the node's GPUs run an all-gather. Or run several rings at once, each through a different card, as NCCL does.
 #
 # </details>
 #
-# **Remember:** for a ring, fill one node before the next. Then, on many nodes with one network card each, leaders save ring steps, but hardly any bytes between nodes.
+# **Remember:** for a ring, fill one node before the next. On many nodes with one network card each, leaders then save ring steps, but hardly any bytes between nodes.
 #
-# Inside a node, `Bcast` may run as a **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight.
+# Inside a node, `Bcast` may run as a (binomial) **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight.
 
 # %% tags=["exercise: 04.2"]
 
@@ -344,10 +344,10 @@ if comm.rank == 0:
 # %% tags=["nbval-ignore-output"]
 # %%px
 def library(comm, array):
-    comm.Allreduce(MPI.IN_PLACE, array)
+    comm.Allreduce(MPI.IN_PLACE, array)  # replaces `array`
 
 
-two = MPI.COMM_WORLD.Split(comm.rank // 2)  # without delay; only ranks 0 and 1 sum
+two = MPI.COMM_WORLD.Split(comm.rank // 2)  # only ranks 0 and 1 sum
 for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
     ways = ring, doubling, library
     times = [f"{way.__name__} {1000 * seconds(two, way, nbytes, 20):6.3f} ms" for way in ways]
@@ -357,12 +357,12 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In our runs, our faster function took 0.6 to 2.2 times as long as the library. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling does twice as many additions. The model ignores additions and caches, so your order may differ.
+# In our runs, our faster function took 0.6 to 2.2 times the library's time. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling does twice as many additions. The model ignores additions and caches, so your order may differ.
 # In the course's folder, `python -m benchmarks.allreduce` compares faster versions of ours with MPI and Gloo.
 #
 # </details>
 #
-# A PyTorch script need not call MPI. It calls `torch.distributed`, which passes the request to a **communication library** (also called communication runtime):
+# A PyTorch script need not call MPI. It calls `torch.distributed`, which passes each call to a **communication library** (also called communication runtime):
 #
 # ```
 # application      your training script
@@ -389,7 +389,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # | reduce | leaves the sum on the root |
 # | all-reduce | leaves the sum on all ranks |
 # | reduce-scatter | leaves a different part of the sum on each rank |
-# | **all-to-all** | sends each rank one part from each rank |
+# | **all-to-all** | sends a different part from each rank to each |
 #
 # Does `reduce` do the same on every backend? Four ranks hold 1, 10, 100 and 1000, and reduce them to rank 0. We try Gloo on ranks 0 and 1 only, then on all four, then this course's
 # backend `mpi4py`, which calls MPI. Gloo's ranks find each other in a **store** (a small table that all can reach). **Predict:** what does rank 1 hold afterwards?
@@ -427,7 +427,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 #
 # **Remember:** after `reduce`, read the tensor only on `dst`. Backends leave different values on the other ranks.
 #
-# In PyTorch 2.13, Gloo and our backend have `reduce_scatter` and `all_to_all` (the guide says otherwise). Only `dist.monitored_barrier`, which names late ranks, needs Gloo
+# In PyTorch 2.13, Gloo and our backend have `reduce_scatter` and `all_to_all`. Only `dist.monitored_barrier`, which names late ranks, needs Gloo
 # ([table of calls](../packages/torch_mpi4py/README.md#which-operation-works-on-which-backend)).
 
 # %% tags=["exercise: 04.q5"]

@@ -41,7 +41,7 @@ TERMS = (
         "A message of k bytes takes alpha + beta·k seconds (Hockney): its latency, and a time per byte.",
         forms="alpha-beta",
     ),
-    Term("crossover", "The size at which two algorithms are equally fast.", forms=""),
+    Term("crossover", "The array size at which two algorithms are equally fast.", forms=""),
     Term(
         "tree",
         "A way to run a collective in which each rank passes data to its children, or sums to its parent.",
@@ -66,5 +66,5 @@ TERMS = (
         "A small table that all ranks can reach, in which torch.distributed's ranks find each other.",
         forms="",
     ),
-    Term("all-to-all", "A collective in which every rank sends one part to every rank."),
+    Term("all-to-all", "A collective in which every rank sends a different part to every rank."),
 )

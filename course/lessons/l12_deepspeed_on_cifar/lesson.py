@@ -106,7 +106,7 @@ def network(width):
 
 
 # %% [markdown]
-# Each update uses 48 images, the **global batch**. Each rank computes an equal share, in one or several **micro-batches**.
+# Each update uses 48 images, the **global batch**. Each rank processes an equal share in one or more **micro-batches**.
 
 # %% tags=["exercise: 12.1"]
 
@@ -130,7 +130,7 @@ def train(config, steps=3, width=1536, room=24):
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
             loss = F.cross_entropy(engine(x / 8 - 1), y)
             engine.backward(loss)
-            engine.step()  # last micro-batch only: updates, zeroes gradients
+            engine.step()  # after the last micro-batch: updates, zeroes gradients
             total += loss.detach() * micro / batch  # summed over ranks: the batch's mean
         dist.all_reduce(total)
         yield batch, total.item()
@@ -175,7 +175,7 @@ from course_lib.effects import runs_within
 
 def trains(mib, ranks=2, **zero):  # `zero` replaces keys of the file
     tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # unlimited: loads libraries
-    job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"  # `list` trains
+    job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"  # `list` runs it
     return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
 
 
@@ -188,7 +188,7 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 #
 # </details>
 #
-# One digit changes: in stage 1, each rank keeps half of Adam's averages and a small buffer:
+# Change one digit: in stage 1, each rank keeps half of Adam's averages and a small buffer:
 
 # %%
 digit = 1  # yours
@@ -225,7 +225,7 @@ print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only (b). In (a), full weights and buffers exceed the 9 bytes left.
+# Only (b). In (a), gathered weights and buffers exceed the 9 bytes left.
 #
 # </details>
 #
@@ -264,7 +264,7 @@ print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 # counted as on a ring: an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
 #
-# We race a smaller network on an imitated link of 50 MB/s. A rank has room for 3 of its 12 images, so it needs four micro-batches. ZeRO's keys have their defaults.
+# The stages train a smaller network on an imitated 50 MB/s link. Each rank needs four micro-batches: it has room for 3 of 12 images. ZeRO's keys have their defaults.
 
 # %%
 predict("How many numbers per parameter does stage 2 send?", None)
@@ -300,13 +300,13 @@ outcome("How many numbers per parameter does stage 2 send?", cluster[0]["rows"][
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank sums its micro-batches' gradients and sends once. In stages 2 and 3, it keeps only its shard, so it sends per micro-batch:
+# Nine. In stages 0 and 1, a rank sums its micro-batches' gradients and sends once. In stages 2 and 3, it keeps one gradient shard, so it sends per micro-batch:
 #
 # ```
 #            gradients   weights
 # stage 0        2                  =   2    all-reduce
 # stage 1        2     +     1      =   3    all-reduce, then all-gather
-# stage 2      4 · 2   +     1      =   9    all-reduce (More: 4 · 1), then all-gather
+# stage 2      4 · 2   +     1      =   9    all-reduce (More's key: 4 · 1), then all-gather
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter, all-gather (our few weights stay until backward)
 # ```
 #
@@ -324,7 +324,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# With `room=12` (one micro-batch), it sends 2. Large models gather twice and send 3, like stage 1.
+# With `room=12` (one micro-batch), stage 3 sends 2 (large models: 3). Each number takes 19 MB / 50 MB/s = 0.38 s.
 #
 # </details>
 
@@ -359,8 +359,8 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
-# - With equal micro-batches (text: equal tokens), every stage trains as one process does, up to rounding (batch norm, dropout aside).
-# - Take stage 0 or 1 if it leaves room for micro-batches that keep a GPU busy, or stage 2 if one micro-batch per update fits. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
+# - With equal micro-batches (text: equal tokens), every stage trains like one process, up to rounding. Exceptions: batch norm, dropout.
+# - Take stage 0 or 1 if its micro-batches keep a GPU busy, stage 2 if one micro-batch per update fits. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -397,7 +397,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # (b). Smaller buckets carry the same numbers in more messages. By default, DeepSpeed all-reduces even a bucket with a single owner.
 #
-# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, every other rank sends this shard once (stage 2: 4 · 1 + 1). The default mixes owners: on many ranks, a small model's many messages can take longer than one all-reduce.
+# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, every other rank sends this shard once (stage 2: 4 · 1 + 1). The default saves messages: on many ranks, a small model's many reduces can take longer than one all-reduce.
 #
 # </details>
 #
@@ -434,7 +434,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Each rank writes its shard of the optimizer state, so by default, all nodes must share the folder. In any stage, rank 0 alone would hang at a barrier.
+# (b). Each rank writes its shard of the optimizer state. By default, all nodes must share the folder. In any stage, rank 0 alone would hang at a barrier.
 #
 # </details>
 
@@ -442,14 +442,14 @@ if rank == 0:
 
 # %% [markdown]
 # DeepSpeed puts `zero_to_fp32.py` beside the folder `first`. This script joins all shards into the full weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`. For a different number of ranks, make a **universal checkpoint**, with
-# one folder per parameter. In `folder[0]`, run `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`. Then set `"checkpoint": {"load_universal": true}` and load `tag="universal"`. (Load trusted checkpoints only: others could run any code.)
+# one folder per parameter. In `folder[0]`, run `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`. Then set `"checkpoint": {"load_universal": true}` and load `tag="universal"`. (Load only checkpoints you trust: others can run any code.)
 #
 # **The JSON file.** Does it suit your number of ranks?
 
 # %% tags=["exercise: 12.q5"]
 
 # %% [markdown]
-# **The script.** A published script for CIFAR-10 (Kolly 2022) freezes its network with `net.requires_grad_(False)`, so nothing trains. Two of the next three bugs are this script's:
+# **The script.** A published script for CIFAR-10 (Kolly 2022) freezes its network with `net.requires_grad_(False)`, so nothing trains. It also has two of the next three bugs:
 
 # %% tags=["exercise: 12.3"]
 

@@ -78,7 +78,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). ZeRO-3 and tensor ranks finish each micro-batch before the next. A pipeline's first stage holds eight when the first gradient returns. With 64 smaller ones, 1F1B still keeps eight: they fit. `data` never fits.
+# (b). ZeRO-3 and tensor ranks finish each micro-batch before the next. A pipeline's first stage holds eight when the first gradient returns. With 64 smaller ones, 1F1B still keeps eight: they fit.
 #
 # </details>
 
@@ -93,7 +93,7 @@ if rank == 0:
 # Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`: weight gradients' products could hide backward's; our program hides none.
 
 # %% [markdown]
-# **Model FLOPs utilization** (MFU) is the model's flop per second (without recomputing) over the GPUs' peak, 312 Tflop/s each (`rate` is 70 %; FlagPerf measured 60 %).
+# **Model FLOPs utilization** (MFU) is the model's flop per second (without recomputing) over the GPUs' peak, 312 Tflop/s each (`rate`: 70 % of it; FlagPerf's run: 60 %).
 
 # %%
 # %%px --save 16_plan.py
@@ -104,7 +104,7 @@ if __name__ == "__main__" and rank == 0:
         print(f"{name:9}{part['total']:5.2f} s, MFU {mfu:.0%}")
 
 # %% [markdown] tags=["subslide"]
-# ZeRO-3's messages all hide. Suppose a model ten times as large fits, with ten times the bytes. **Vote:** how much hides? (a) All, (b) a part, (c) nothing.
+# ZeRO-3's messages all hide. A model ten times as large sends ten times the bytes; suppose it fits. **Vote:** how much hides? (a) All, (b) a part, (c) nothing.
 
 # %%
 # %%px
@@ -116,7 +116,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token* (an all-reduce sends 4, backward computes 4). The parameters cancel:
+# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token* (an all-reduce sends 4, backward computes 4). Messages can hide if 6 / `link` is less than 6 · tokens / `rate`:
 #
 # **In a dense model (no experts) in 16 bits, data messages in a ring can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
@@ -129,16 +129,16 @@ if rank == 0:
 #
 # <details><summary>Open after the vote</summary>
 #
-# (c): 195 of 205 Tflop/s (recomputing counted). Messages hide above 2,180 tokens; four sequences of 2,048 (our guess) have 8,192.
+# (c): 195 of 205 Tflop/s (recomputing counted). A ring enters each node once, at 100 GB/s, so 2,180 tokens suffice; four sequences of 2,048 (our guess) have 8,192.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Each customer orders 10,000 steps. `chat` is our job. `cards` has 28.8 GB per GPU, about half the rate, and a 10 GB/s link. `genome` trains on four long sequences per step.
+# Each customer has one node, and orders 10,000 steps. `chat` is our job. `cards`' GPUs have 28.8 GB, about half the rate, and 10 GB/s inside the node. `genome` trains on four long sequences per step.
 #
-# Each mark is half a second: █ computing, · idle, T tensor messages, D exposed data messages. A plan that does not fit costs 100 hours.
+# Each mark is half a second: █ computing, · idle, T tensor messages, D exposed data messages. A plan that exceeds memory costs 100 hours.
 
 # %%
 # %%px
@@ -161,7 +161,7 @@ def hours(name, **plan):
 
 
 # %% [markdown]
-# A famous rule: *keep tensor parallelism [inside a node](https://arxiv.org/abs/2104.04473)*. Eight tensor ranks cost `chat` 12.2 hours.
+# A famous rule: *keep tensor parallelism [inside a node](https://arxiv.org/abs/2104.04473)*. Eight tensor ranks cost `chat` 12.2 hours (messages: 2.8).
 
 # %%
 predict("Hours that cards pays with tensor parallelism?", None)
@@ -183,14 +183,14 @@ if rank == 0:
 outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["cards"], word="computed")
 
 # %% [markdown]
-# **Your turn:** bet ZeRO-3 on `cards`. What hides? Then get the bill below 37 hours (record: 36.1).
+# **Your turn:** bet ZeRO-3 on `cards`. What hides? Then get the bill below 37 hours in three runs (record: 36.1).
 #
 # <details><summary>Open after your last try</summary>
 #
 # The rule says where tensor ranks belong, not when to use them.
 #
 # - `chat`: ZeRO-1 (fewer bytes) or ZeRO-3, 8 micro-batches.
-# - `cards`: pipeline 8, 64 micro-batches. (With stages' messages, pipeline 4 × data 2, ZeRO-1, ties.) ZeRO-3 (80.5 hours) would need 11,500 tokens per micro-batch; memory allows 2,048 (without recomputing).
+# - `cards`: pipeline 8, 64 micro-batches. (Pipeline 4 × data 2, ZeRO-1, nearly ties.) ZeRO-3 (80.5 hours, 6.4 s hidden) would need 11,500 tokens per micro-batch; memory allows 2,048 (without recomputing).
 # - `genome`: data 4 (ZeRO-1 or 3) × tensor 2, 1 micro-batch. Four sequences feed four data ranks.
 #
 # </details>
@@ -200,8 +200,8 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | Rings cross nodes. At 200 GB/s per node, messages hide above 1,090 tokens per GPU, or 8,720 per tensor group of eight. |
-# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch if the loss allows. [Tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight reach 2.5 times 64 GPUs' speed, but expose data messages (2,048 < 8,720 tokens). |
+# | 64 GPUs | A ring enters each node once, at 200 GB/s: messages hide above 1,090 tokens per GPU. A tensor group's eight rings share this: 8,720. |
+# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch if the loss allows. [Tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight reach 2.5 times 64 GPUs' speed, but expose data messages (2,048 tokens). |
 # | 2,048 GPUs | All-gathers' long rings have high latency. If states and batch allow, use HSDP: ZeRO-3 inside groups of nodes, one all-reduce per step between them. |
 
 
@@ -229,7 +229,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # A pipeline won for `cards`, a mixture for `genome`. A fourth customer has `cards`' GPUs and link, and trains on *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
-# For every way to divide eight GPUs, the next cell runs your `16_plan.py` and shows the fastest form (ZeRO stage, micro-batches) that fits (the smallest if none fits). Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. Click on a total to see the lines that computed it.
+# For every way to divide eight GPUs, the next cell runs your `16_plan.py` and shows the fastest form (ZeRO stage, micro-batches) that fits, else the smallest. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. Click on a total to see the lines that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -266,7 +266,7 @@ predict("How many times as long as data parallelism does the pipeline take here?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 100
-# `prepare` returns this rank's training; 16 sequences per batch
+# `grid_of` makes the plan's communicators, `prepare` this rank's training (16 sequences)
 import torch
 
 from course.lessons.l16_choose_your_strategy.planned import grid_of, prepare
@@ -291,7 +291,7 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 #
 # In the run shown, four ranks share two cores. Data ranks compute simultaneously, each on half a core. The pipeline's one busy rank has a full core, and computes twice as fast. That alone turns 4 into 2. Data ranks also all-reduce and update all parameters, so the factor falls below 2.
 #
-# Here, ranks are not devices, so a laptop's step times do not choose a cluster's plan. Two things carry over: the bytes sent, if the collectives use the same algorithms, and the losses, up to rounding (without batch norm and dropout).
+# Here, ranks are not devices: a laptop's step times cannot rank a cluster's plans. Two things carry over: the bytes sent, if the collectives use the same algorithms, and the losses, up to rounding (without batch norm and dropout).
 #
 # </details>
 #
@@ -323,13 +323,13 @@ show(cluster["rows"][0], x="plan", y="throughput")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, each rank repeats norms and residual sums, and their all-reduces stay below 235 GB/s. Your program ignores all three, and how hidden messages slow computing.
+# The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, each rank repeats norms and residual sums, and their all-reduces stay below 235 GB/s. Your program ignores all three, and that hidden messages slow computing.
 #
 # (DLRover used FSDP for ZeRO-3, and DeepSpeed for the others. It does not give the sequence length; we took 2,048 tokens. In FlagPerf's runs, tensor 2 reached 9 % less than ZeRO-2; our program says 4 %.)
 #
 # </details>
 #
-# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory, too, in the second step: Adam's state exists only after the first. The program leaves out recomputing (pipeline 2: 93 GB, DLRover 40), logits and the blocks that ZeRO-3 has just gathered, and spreads embeddings evenly over stages.
+# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory in the second training step: Adam's state exists only after the first. The program leaves out recomputing (pipeline 2: 93 GB; with it, DLRover 40), logits and ZeRO-3's gathered blocks. It spreads embeddings evenly over stages.
 #
 # A **planner** (`course/lessons/l16_choose_your_strategy/planner`) computes layer by layer, with rates that `course machine` measures. On two cores, its choice was within 10 % of the fastest plan in 22 of 24 cases. [A table](../docs/ways-to-split.md#which-one-when) compares two guides' advice with our numbers.
 

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# Suppose one image's activations nearly fill rank 0's GPU (none recomputed). Rank 0 must finish this image's backward before
+# Suppose one image's activations (none recomputed) nearly fill rank 0's GPU. Rank 0 must finish its backward before
 # the next image, so one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Stage 0 turns 256 × 256 pixels into eight maps, pooled to 64 × 64.
@@ -172,7 +172,7 @@ print("equal:", np.allclose(first, flat(whole[comm.rank])), np.allclose(second, 
 
 # %%
 def replay(order, forward=(1, 1, 1, 1), ratio=2, message=0):
-    """Passes as (rank, start, end), image by image. `forward`: per stage; backward: `ratio` times that."""
+    """Passes (rank, start, end). `forward` per stage; backward: `ratio` times that; `message` per hop."""
     passes, free = [], [0] * 4  # when each rank is free
     for arrow in order:
         way = [*zip([0, 1, 2, 3] if arrow == "→" else [3, 2, 1, 0], forward)]
@@ -186,7 +186,7 @@ def replay(order, forward=(1, 1, 1, 1), ratio=2, message=0):
 
 
 # %% [markdown]
-# **Vote:** is MASTER (a) twice as fast as Basic, (b) about a quarter faster, (c) as fast?
+# **Vote:** is MASTER (a) twice as fast as Basic, (b) about a quarter faster, (c) equal?
 
 # %%
 from course.lessons.l17_five_dimensions.figures import draw_directions
@@ -196,7 +196,7 @@ draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), 48 / 39 = 1.23. Each change of direction saves 3 of 12 slots: three forwards overlap the previous image's backwards. Over many: 12 / 9 = 1.33.
+# (b), 48 / 39 = 1.23. Each change of direction saves 3 of 12 slots: three forwards overlap the previous image's backwards. Over many images: 12 / 9 = 1.33.
 #
 # </details>
 #
@@ -204,12 +204,12 @@ draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←
 #
 # <details><summary>Open after the vote</summary>
 #
-# (b): two images take (2+4−1) · 3 slots, 7.5 each against 9, with half the model states.
+# (b): (2+4−1) · 3 slots for two images, 7.5 each. MASTER: 9, with twice the model states.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs, a speed-up of 1.72. **Contest:** come closest by changing one parameter, then two.
+# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs, a speed-up of 1.72. **Contest:** reach it with one parameter, then with the others.
 
 # %%
 yours = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
@@ -220,7 +220,7 @@ draw_directions({"your MASTER, 4 images": replay("→←→←", **yours)})
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `forward` alone stays below 1.5: backwards take 2/3 of Basic's time; no two overlap. `ratio` alone reaches 1.6 (at 1). `message` 4.2 gives 1.72, but so does `(3.1, 1, 1, 1)` with `ratio` 1.
+# `forward` alone stays below 1.5: backwards take 2/3 of Basic's time and never overlap. `ratio` alone reaches 1.6 (at 1). `message` 4.2 gives 1.72; so does `forward` `(3.1, 1, 1, 1)` with `ratio` 1.
 # To decide, measure passes and messages.
 #
 # </details>
@@ -236,7 +236,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# MASTER's speed-up is 9.36: efficiency 0.29, if both processed equally many images. The reported 16.1 compares with Basic: 1.72 · 9.36. For another model, the paper reports 0.97 (1,024 GPUs).
+# MASTER's speed-up is 9.36: efficiency 0.29, given equally many images. The reported 16.1 is against Basic: 1.72 · 9.36. For another model, the paper reports 0.97 (1,024 GPUs).
 #
 # </details>
 
@@ -256,7 +256,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program trains with all sums, then without one: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It compares weights with one-process training. **Predict:** which is hardest to notice? Omit each.
+# A program trains with all sums, then without `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It compares weights with one-process training. **Predict:** which is hardest to notice? Omit each.
 
 # %%
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi" --omit sum_gradients
@@ -264,7 +264,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# (c): 2 tiles × 2 directions × 2 data-parallel groups. Hardest: `sum_over_tiles`, off by 0.004, though the tiled stage moves by at most 0.007 . Nothing hangs.
+# (c): 2 tiles × 2 directions × 2 data-parallel groups. Hardest: `sum_over_tiles`, off by only 0.004: over half the tiled stage's movement (0.007). Nothing hangs.
 #
 # </details>
 
@@ -272,7 +272,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # ## On a cluster
 #
 # - With `replay`'s defaults, GPipe beats MASTER if two micro-batches fit (three if only GPipe recomputes).
-# - Tiles exchange edges (halos): keep an image's tiles inside one machine.
+# - Tiles exchange edges (halos): keep an image's tiles inside one machine if possible.
 # - Batch norm's statistics and dropout's masks break equality with one process.
 
 # %% [markdown] tags=["slide"]
@@ -288,9 +288,9 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # An image needs 60 GB of activations; model states take 12 GB. Which gives the most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos, gradient sums or small late maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most; its fullest GPU may overflow. (c) idles while its pipeline fills and drains.</details>
+# <details><summary>What to listen for</summary>(b), unless halos, gradient sums or small late maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most; its fullest GPU may overflow. With few micro-batches, (c) idles while filling and draining.</details>
 
 # %% [markdown]
 # ## References
 #
-# - A. Jain and others, *GEMS*, SC 2020, and *Hy-Fi*, ISC 2022. DeepSeek-V3's *DualPipe* (2024) also runs both directions. Hours: A. Jain's talk ([Ways to split](../docs/ways-to-split.md)).
+# - A. Jain and others, *GEMS*, SC 2020, and *Hy-Fi*, ISC 2022. DeepSeek-V3's *DualPipe* (2024) is bidirectional too. Hours: A. Jain's talk ([Ways to split](../docs/ways-to-split.md)).

@@ -276,7 +276,8 @@ def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[Ran
     must = _must(call)
     if skipped := [state for state in finished if has_not_completed(state, call)]:
         if certain := [state for state in skipped if _surely_misses(state, call)]:
-            did_not = f"{_ranks(certain)} did not."
+            again = all(each.done and each.done.name == call.operation for each in certain)
+            did_not = f"{_ranks(certain)} did not{' call it again' * again}."
         else:
             its = "its last collective was" if len(skipped) == 1 else "their last collectives were"
             did_not = f"{_ranks(skipped)} perhaps did not: {its} on another communicator."

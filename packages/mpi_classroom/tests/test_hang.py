@@ -111,6 +111,10 @@ CAUSES = {
         "rank 0 raised an error and left the cell, so rank 1 may wait for something that never comes, and "
         "rank 2 still computes. Correct the error first.",
     ),
+    "a collective that one rank makes less often": (
+        [waiting(0, collective("Barrier", 2)), finished(1, "Barrier", 1), finished(2, "Barrier", 1)],
+        "…must call it, and ranks 1 and 2 did not call it again. Run any…",
+    ),
     "a collective that one rank skips": (
         [*(waiting(rank, collective("Barrier")) for rank in (0, 1, 2)), finished(3)],
         "Barrier is a collective: every rank of the communicator must call it, and rank 3 did not. Run any…",
