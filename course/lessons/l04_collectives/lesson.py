@@ -116,13 +116,13 @@ film(
 # ## 2 · Which is faster?
 #
 # An empty message takes α seconds, the **latency**; each byte adds
-# β seconds. The **bandwidth** is 1/β. All ranks exchange at once, so each way takes
+# β. The **bandwidth** is 1/β. All ranks exchange at once, so each way takes
 #
 # α · (messages per rank) + β · (bytes per rank)
 #
 # This **alpha-beta model** ignores additions and congestion, and assumes equal two-way links, one per rank.
 #
-# To show both terms, `slow_messages` sets α to 10 ms, bandwidth to 5 MB/s (0.04 Gbit/s).
+# `slow_messages` makes both terms visible: α is 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
 
 # %%
 # %%px
@@ -161,7 +161,7 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At the **crossover** size, both take equally long. Compute it as `b` from `counts(8)`, α, β. We time b/2, b, 2b:
+# At the **crossover** size `b`, both take equally long. Compute it from `counts(8)`, α, β. We time b/2, b, 2b (same delays):
 
 # %% tags=["nbval-ignore-output"]
 b = 1_000_000  # your crossover in bytes
@@ -209,7 +209,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). The third way is *halving* (recursive halving and doubling, lesson 14). Each call pays α per message (the ring: 41 s), so PyTorch (lesson 07) sums several layers' gradients per call.
+# (b). The third way is *halving* (recursive halving and doubling, lesson 14). Each call pays α per message (the ring's 4,094: 41 s), so PyTorch (lesson 07) sums several layers' gradients per call.
 #
 # </details>
 
@@ -218,7 +218,7 @@ show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | With MPI, α (2 µs) times bandwidth (25 GB/s) stays 50 kB, so crossovers stay; doubling's additions lower them |
+# | a fast network card per rank | With MPI, α (2 µs) times bandwidth (25 GB/s) is also 50 kB, so crossovers stay; doubling's additions lower them |
 # | NCCL | assumes up to 14 µs per message between nodes; has trees (lesson 14), not doubling or halving |
 # | training | partly hides all-reduces behind computing (overlap, lesson 06) |
 
@@ -337,7 +337,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ### What does PyTorch call?
 #
-# Is our code as fast as MPI's own? We time 1 KiB, 64 KiB and 4 MiB, without delay. On two ranks, one per core, each rank sends one array either way, but the ring sends it as two messages. **Predict** the winners: ring,
+# Is our code as fast as MPI's own? We time 1 KiB, 64 KiB and 4 MiB, without delay. On two ranks, one per core, each rank sends one array by ring or doubling; the ring needs two messages. **Predict** the winners: ring,
 # doubling or the library?
 
 
@@ -357,7 +357,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In our runs, our faster function took 0.6 to 2.2 times the library's time. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling does twice as many additions. The model ignores additions and caches, so your order may differ.
+# In our runs, the faster of ours took 0.6 to 2.2 times the library's time. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling does twice as many additions. The model ignores additions and caches, so your order may differ.
 # In the course's folder, `python -m benchmarks.allreduce` compares faster versions of ours with MPI and Gloo.
 #
 # </details>
@@ -374,7 +374,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, one per rank, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and can let network switches sum. For each call, NCCL chooses the algorithm it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece takes about 2·log₂(nodes) steps between nodes. On many nodes, trees can beat the ring even at 100 MB.
+# On NVIDIA's GPUs, one per rank, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and can let network switches sum. For each call, NCCL chooses the algorithm it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece makes about 2·log₂(nodes) hops between nodes. On many nodes, trees can beat the ring even at 100 MB.
 # An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` each time before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
@@ -418,7 +418,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 0 holds the sum each time. On two ranks, Gloo kept rank 1's 10. On four, it left a partial sum, 1110: Gloo uses some tensors as work space. MPI left the 10.
+# Rank 0 holds the sum each time. On two ranks, Gloo kept rank 1's 10. On four, it left a partial sum, 1110, because it uses some tensors as work space. MPI left 10.
 #
 # That is no bug: PyTorch guarantees the result on rank `dst` only. A published guide ran Gloo on two ranks, and concluded that the other tensors "shouldn't be
 # changed" (Kolly 2022).

@@ -180,7 +180,7 @@ WHO_SAVES = Question(
         Option(
             "three quarters of the optimizer state",
             reply="The weights that forward uses are complete, so the model can be used. But Adam's "
-            "averages and the 32-bit copies of ranks 1 to 3 are in no copied file. So nobody can resume "
+            "averages and the 32-bit copies of ranks 1 to 3 are missing. So nobody can resume "
             "the training as it was.",
             right=True,
         ),

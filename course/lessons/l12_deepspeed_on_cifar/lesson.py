@@ -42,7 +42,7 @@ _ = Path("code/ds_config.json").write_text("""\
 # torch_adam            uses PyTorch's AdamW: DeepSpeed's own must be compiled
 # ```
 #
-# Skim the cells that start DeepSpeed:
+# Skim the next two cells:
 
 # %%
 # %%px --save 12_train.py
@@ -150,7 +150,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only in rounding.
+# Not beyond rounding.
 #
 # </details>
 
@@ -259,7 +259,7 @@ print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 #
 # ```
 # stage                    0    1    2    3
-# numbers per parameter    2    2    2    3      (without the factor (N − 1)/N)
+# numbers per parameter    2    2    2    3      (times (N − 1)/N)
 #
 # counted as on a ring: an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
@@ -300,7 +300,7 @@ outcome("How many numbers per parameter does stage 2 send?", cluster[0]["rows"][
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank sums its micro-batches' gradients and sends once. In stages 2 and 3, it keeps one gradient shard, so it sends per micro-batch:
+# Nine. In stages 0 and 1, a rank sums its micro-batches' gradients and sends once. In stages 2 and 3, a rank keeps one gradient shard, so it sends per micro-batch:
 #
 # ```
 #            gradients   weights
@@ -324,7 +324,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# With `room=12` (one micro-batch), stage 3 sends 2 (large models: 3). Each number takes 19 MB / 50 MB/s = 0.38 s.
+# With `room=12` (one micro-batch), stage 3 sends 2 (large models: 3). Each number takes 4 · 4.73 MB / 50 MB/s = 0.38 s.
 #
 # </details>
 
@@ -360,14 +360,14 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
 # - With equal micro-batches (text: equal tokens), every stage trains like one process, up to rounding. Exceptions: batch norm, dropout.
-# - Take stage 0 or 1 if its micro-batches keep a GPU busy, stage 2 if one micro-batch per update fits. Otherwise time stages 2 and 3: they send per micro-batch, but allow larger ones.
+# - Take stage 0 or 1 if micro-batches that fit keep a GPU busy, stage 2 if one micro-batch per update fits. Otherwise time 2 and 3: both send per micro-batch, but allow larger ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # With longer texts, stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(c), if they keep the GPU busy: longer texts enlarge activations, which no stage shards; stage 0 sends once. Otherwise recompute activations, or take (a).</details>
+# <details><summary>What to listen for</summary>(c), if they keep the GPU busy: longer texts enlarge activations, which no stage shards. Stage 0 sends once. Otherwise recompute activations or try (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -406,7 +406,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# Time depends on more than the numbers sent. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent.
+# Time depends on more than the numbers sent. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % longer (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent.
 #
 # **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches also affect what it sends.
 #
@@ -442,7 +442,7 @@ if rank == 0:
 
 # %% [markdown]
 # DeepSpeed puts `zero_to_fp32.py` beside the folder `first`. This script joins all shards into the full weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`. For a different number of ranks, make a **universal checkpoint**, with
-# one folder per parameter. In `folder[0]`, run `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`. Then set `"checkpoint": {"load_universal": true}` and load `tag="universal"`. (Load only checkpoints you trust: others can run any code.)
+# one folder per parameter. In `folder[0]`, run `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`. Then set `"checkpoint": {"load_universal": true}` and load `tag="universal"`. (Load only checkpoints you trust: loading can run any code.)
 #
 # **The JSON file.** Does it suit your number of ranks?
 

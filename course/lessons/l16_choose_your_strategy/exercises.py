@@ -162,7 +162,7 @@ TWO_NODES = Question(
         Option(
             "tensor inside nodes, data between them",
             reply="This plan fits, and tensor groups stay on the fast link. But per step, the GPUs compute "
-            "for 6.7 s, and wait 2 s more for the sums inside blocks. Our program hides none of "
+            "for 6.7 s, and wait at least 2 s more for the sums inside blocks. Our program hides none of "
             "these messages (Megatron-LM and TorchTitan can hide a part).",
             belief="messages-hide-or-not",
         ),
@@ -171,7 +171,7 @@ TWO_NODES = Question(
             reply="This plan keeps 7 GB less per GPU, but the other two fit already. Per micro-batch, two "
             "all-gathers and a reduce-scatter cross the slow link, and memory demands "
             "at least four micro-batches. If "
-            "one network card per node sends, these take 13 s per micro-batch; if all eight send, 1.6 s. "
+            "one network card per node sends, they take 13 s per micro-batch; if all eight send, 1.6 s. "
             "Then four micro-batches need 6.5 s of messages beside 6.7 s of computing: too close to trust.",
             belief="most-saving-is-best",
         ),

@@ -90,7 +90,7 @@ if rank == 0:
 # %% tags=["exercise: 16.7"]
 
 # %% [markdown] tags=["notes"]
-# Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`: weight gradients' products could hide backward's; our program hides none.
+# Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`: computing weight gradients could hide backward's; our program hides none.
 
 # %% [markdown]
 # **Model FLOPs utilization** (MFU) is the model's flop per second (without recomputing) over the GPUs' peak, 312 Tflop/s each (`rate`: 70 % of it; FlagPerf's run: 60 %).
@@ -116,7 +116,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token* (an all-reduce sends 4, backward computes 4). Messages can hide if 6 / `link` is less than 6 · tokens / `rate`:
+# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token* (an all-reduce: 4, beside backward's 4). Messages can hide if 6 / `link` is less than 6 · tokens / `rate`:
 #
 # **In a dense model (no experts) in 16 bits, data messages in a ring can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
@@ -129,14 +129,14 @@ if rank == 0:
 #
 # <details><summary>Open after the vote</summary>
 #
-# (c): 195 of 205 Tflop/s (recomputing counted). A ring enters each node once, at 100 GB/s, so 2,180 tokens suffice; four sequences of 2,048 (our guess) have 8,192.
+# (c): 195 of 205 Tflop/s (recomputing counted). A ring enters each node once, at 100 GB/s, so 2,180 tokens suffice; four sequences have 8,192 (our guess).
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Each customer has one node, and orders 10,000 steps. `chat` is our job. `cards`' GPUs have 28.8 GB, about half the rate, and 10 GB/s inside the node. `genome` trains on four long sequences per step.
+# Each customer has one node and orders 10,000 steps. `chat` is our job. `cards`' GPUs have 28.8 GB, about half the rate, and 10 GB/s inside the node. `genome` trains on four long sequences per step.
 #
 # Each mark is half a second: █ computing, · idle, T tensor messages, D exposed data messages. A plan that exceeds memory costs 100 hours.
 
@@ -200,16 +200,16 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | A ring enters each node once, at 200 GB/s: messages hide above 1,090 tokens per GPU. A tensor group's eight rings share this: 8,720. |
-# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch if the loss allows. [Tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight reach 2.5 times 64 GPUs' speed, but expose data messages (2,048 tokens). |
-# | 2,048 GPUs | All-gathers' long rings have high latency. If states and batch allow, use HSDP: ZeRO-3 inside groups of nodes, one all-reduce per step between them. |
+# | 64 GPUs | A ring enters each node once, at 200 GB/s: messages can hide above 1,090 tokens per data rank. A tensor group's rings share the link: 8,720. |
+# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch if the loss allows. [Tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight expose data messages (2,048 tokens). We compute 2.5 times 64 GPUs' speed. |
+# | 2,048 GPUs | Long rings have high latency. If states and batch allow, use HSDP: ZeRO-3 inside groups of nodes, one all-reduce per step between them. |
 
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Count activations: pipelines hold several micro-batches.
-# - Latency aside, a dense model's 16-bit data messages can hide above `rate` / `link` tokens per micro-batch (`link`: the ring's bandwidth).
+# - Latency aside, a dense model's 16-bit data messages can hide above `rate` / `link` tokens per data rank's micro-batch (`link`: per ring).
 # - Compute all plans, then measure the best two.
 
 # %% [markdown] tags=["slide"]
@@ -323,13 +323,13 @@ show(cluster["rows"][0], x="plan", y="throughput")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, each rank repeats norms and residual sums, and their all-reduces stay below 235 GB/s. Your program ignores all three, and that hidden messages slow computing.
+# The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, each rank repeats norms and residual sums, and their all-reduces stay below 235 GB/s. Your program ignores all three. Hidden messages also slow computing.
 #
 # (DLRover used FSDP for ZeRO-3, and DeepSpeed for the others. It does not give the sequence length; we took 2,048 tokens. In FlagPerf's runs, tensor 2 reached 9 % less than ZeRO-2; our program says 4 %.)
 #
 # </details>
 #
-# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory in the second training step: Adam's state exists only after the first. The program leaves out recomputing (pipeline 2: 93 GB; with it, DLRover 40), logits and ZeRO-3's gathered blocks. It spreads embeddings evenly over stages.
+# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory in the second training step: Adam's state exists only after the first. The program leaves out recomputing (pipeline 2: 93 GB; DLRover, recomputing: 40), logits and ZeRO-3's gathered blocks. It spreads embeddings evenly over stages.
 #
 # A **planner** (`course/lessons/l16_choose_your_strategy/planner`) computes layer by layer, with rates that `course machine` measures. On two cores, its choice was within 10 % of the fastest plan in 22 of 24 cases. [A table](../docs/ways-to-split.md#which-one-when) compares two guides' advice with our numbers.
 

@@ -69,7 +69,7 @@ _ADD_FIRST, _ADD_SECOND = "    first += for_first\n", "    second += for_second\
 SUM_REPLICAS = Exercise(
     id="17.1",
     title="Spot the bug",
-    task="On rank r of p, `first` holds gradients of replica 0's stage r, `second` of replica 1's "
+    task="On rank r of p, `first` holds gradients of replica 0's stage r, `second` those of replica 1's "
     "stage p − 1 − r. Sum each stage's gradients over replicas.",
     objectives=(1,),
     targets=("ours-is-your-ours",),

@@ -57,7 +57,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# For each `→`, `run_stage` (lesson 08) takes one image forward and backward. `SavedBytes` counts the activations kept.
+# For each `→`, `run_stage` (lesson 08) takes one image forward and backward. `SavedBytes` counts activations kept.
 # **Predict:** rank 0 holds about 2, 8 or 32 times as much as rank 1?
 
 
@@ -100,7 +100,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # ← replica 1      stage 3  ←  stage 2  ←  stage 1  ←  stage 0
 # ```
 #
-# In *MASTER*, the replicas alternate: `→←→←`. Rank 0 also runs stage 3, which held 0.508 MiB.
+# Its *MASTER* schedule alternates replicas: `→←→←`. Rank 0 also runs stage 3, which held 0.508 MiB.
 
 # %%
 predict("MASTER: how many MiB of activations on rank 0?", None)
@@ -125,7 +125,7 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Our loss sums over all images, so we sum each stage's gradients over both replicas. To compare, each rank runs the whole model.
+# Our loss sums over all images, so we sum each stage's gradients over replicas. For comparison, each rank runs the whole model.
 
 
 # %%
@@ -196,7 +196,7 @@ draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b), 48 / 39 = 1.23. Each change of direction saves 3 of 12 slots: three forwards overlap the previous image's backwards. Over many images: 12 / 9 = 1.33.
+# (b), 48 / 39 = 1.23. Each direction change saves 3 of 12 slots: three forwards overlap the previous image's backwards. Over many images: 12 / 9 = 1.33.
 #
 # </details>
 #
@@ -209,7 +209,7 @@ draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs, a speed-up of 1.72. **Contest:** reach it with one parameter, then with the others.
+# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs (speed-up 1.72). **Contest:** reach 1.72 with one parameter, then without it.
 
 # %%
 yours = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
@@ -220,12 +220,12 @@ draw_directions({"your MASTER, 4 images": replay("→←→←", **yours)})
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `forward` alone stays below 1.5: backwards take 2/3 of Basic's time and never overlap. `ratio` alone reaches 1.6 (at 1). `message` 4.2 gives 1.72; so does `forward` `(3.1, 1, 1, 1)` with `ratio` 1.
-# To decide, measure passes and messages.
+# `forward` alone stays below 1.5: backwards take 2/3 of Basic's time and never overlap each other. `ratio` alone reaches 1.6 (at 1). `message` 4.2 gives 1.72; so does `forward` `(3.1, 1, 1, 1)` with `ratio` 1.
+# To find the cause, measure passes and messages.
 #
 # </details>
 #
-# On 128 GPUs, MASTER with data parallelism took 27 minutes: a reported speed-up of 16.1. (Scaling efficiency: speed-up / 32.)
+# On 128 GPUs, MASTER with data parallelism took 27 minutes: a reported speed-up of 16.1. (Scaling efficiency: speed-up / (128/4).)
 
 # %%
 predict("MASTER's scaling efficiency from 4 to 128 GPUs?", None)
@@ -236,7 +236,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# MASTER's speed-up is 9.36: efficiency 0.29, given equally many images. The reported 16.1 is against Basic: 1.72 · 9.36. For another model, the paper reports 0.97 (1,024 GPUs).
+# MASTER's speed-up is 9.36: efficiency 0.29, assuming equal work. The reported 16.1 is against Basic: 1.72 · 9.36. For another model, the paper reports 0.97 (1,024 GPUs).
 #
 # </details>
 
@@ -250,13 +250,13 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # replica 0   [tile 0      tile 1]  →  stage 1  →  stage 2      the same,
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
-# [ ]  two ranks share stage 0: each keeps about half its activations.
-#      Two micro-batches fit if each rank's other stage leaves room.
+# [ ]  two ranks share stage 0: each keeps about half the activations.
+#      A second micro-batch fits if the rank's other stage leaves room.
 # ```
 #
 # **Vote:** how many of the eight ranks must sum stage 0's gradients: (a) 2, (b) 4, (c) 8?
 #
-# A program trains with all sums, then without `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It compares weights with one-process training. **Predict:** which is hardest to notice? Omit each.
+# A program trains with all sums, then omits one: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It compares weights with one-process training. **Predict:** which omission is hardest to notice? Try each.
 
 # %%
 # !mpiexec -n 8 python -m course.lessons.l17_five_dimensions.strategies "hybrid: Hy-Fi" --omit sum_gradients
@@ -264,7 +264,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# (c): 2 tiles × 2 directions × 2 data-parallel groups. Hardest: `sum_over_tiles`, off by only 0.004: over half the tiled stage's movement (0.007). Nothing hangs.
+# (c): 2 tiles × 2 directions × 2 data-parallel groups. Hardest: `sum_over_tiles`, off by only 0.004, but the tiled stage moves only 0.007. Nothing hangs.
 #
 # </details>
 
@@ -272,7 +272,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # ## On a cluster
 #
 # - With `replay`'s defaults, GPipe beats MASTER if two micro-batches fit (three if only GPipe recomputes).
-# - Tiles exchange edges (halos): keep an image's tiles inside one machine if possible.
+# - Tiles exchange edges (halos): preferably keep an image's tiles inside one machine.
 # - Batch norm's statistics and dropout's masks break equality with one process.
 
 # %% [markdown] tags=["slide"]
@@ -285,10 +285,10 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# An image needs 60 GB of activations; model states take 12 GB. Which gives the most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
+# An image needs 60 GB of activations; model states take 12 GB. Which processes most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos, gradient sums or small late maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most; its fullest GPU may overflow. With few micro-batches, (c) idles while filling and draining.</details>
+# <details><summary>What to listen for</summary>(b), unless halos, gradient sums or late layers' small maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most; its fullest GPU may overflow. With few micro-batches, (c) idles while filling and draining.</details>
 
 # %% [markdown]
 # ## References
