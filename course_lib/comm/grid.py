@@ -7,17 +7,34 @@
 Neighbours on the last axis have consecutive ranks, so it should be the one that talks most.
 """
 
+from dataclasses import dataclass
 from math import prod
 from typing import cast
 
 from mpi4py import MPI
 
 
-def make_grid(comm: MPI.Intracomm, **sizes: int) -> dict[str, MPI.Intracomm]:
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """This rank's communicators by axis; its rank in one is its coordinate there."""
+
+    axes: dict[str, MPI.Intracomm]
+
+    def __getitem__(self, axis: str) -> MPI.Intracomm:
+        if axis not in self.axes:
+            raise KeyError(f"there is no axis {axis!r}; the grid has {', '.join(self.axes)}")
+        return self.axes[axis]
+
+    def free(self) -> None:
+        """Free the communicators; all ranks call it."""
+        for comm in self.axes.values():
+            comm.Free()
+
+
+def make_grid(comm: MPI.Intracomm, **sizes: int) -> Grid:
     """Split `comm` into axes of the given sizes, in the order they are named.
 
-    Returns this rank's communicators by axis; its rank in one is its coordinate there. Raises ValueError
-    unless the product of the sizes is the number of ranks.
+    Raises ValueError unless the product of the sizes is the number of ranks.
     """
     if prod(sizes.values()) != comm.size or min(sizes.values(), default=1) < 1:
         shape = " × ".join(f"{size} {axis}" for axis, size in sizes.items())
@@ -32,4 +49,4 @@ def make_grid(comm: MPI.Intracomm, **sizes: int) -> dict[str, MPI.Intracomm]:
         coordinate, rest = divmod(rest, inner)
         first = comm.rank - coordinate * inner  # the rank at 0 of this axis, and as we are on the others
         axes[axis] = cast(MPI.Intracomm, comm.Split(color=first, key=coordinate))
-    return axes
+    return Grid(axes)

@@ -16,7 +16,9 @@ import stat
 import sys
 import tempfile
 import time
+import tokenize
 import warnings
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +32,7 @@ from course_lib.paths import DATA, ROOT
 Arrays = dict[str, NDArray[Any]]
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CHECKOUT_DATA = DATA if (ROOT / "pyproject.toml").is_file() else None  # a wheel has no checkout around it
+CACHE_NBYTES = 1 << 29  # a cache has at most so many bytes
 LOCK_POLL_SECONDS = 0.05
 DIGEST_NBYTES = hashlib.sha256().digest_size
 
@@ -218,10 +221,41 @@ def read_cache(path: Path, recipe: str) -> Arrays | None:
     return arrays if str(arrays.pop("recipe", "")) == recipe else None
 
 
+_NO_ARRAYS = (  # beside ValueError: what zipfile and NumPy raise; an array's header is a Python literal
+    zipfile.BadZipFile,
+    EOFError,
+    KeyError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,
+)
+
+
 def _read_cache(path: Path) -> Arrays:
     """The arrays at `path`; ValueError unless its bytes have the digest that ends them."""
-    content = memoryview(path.read_bytes())
-    if hashlib.sha256(content[:-DIGEST_NBYTES]).digest() != content[-DIGEST_NBYTES:]:
-        raise ValueError("its digest is another one")
-    with np.load(path) as loaded:
-        return {name: loaded[name] for name in loaded.files}
+    with path.open("rb") as file:
+        nbytes = os.fstat(file.fileno()).st_size
+        if not DIGEST_NBYTES < nbytes <= CACHE_NBYTES:
+            raise ValueError(f"it has {nbytes} bytes")
+        found = hashlib.sha256()
+        remaining = nbytes - DIGEST_NBYTES
+        while remaining and (piece := file.read(min(remaining, 1 << 20))):
+            found.update(piece)
+            remaining -= len(piece)
+        if file.read() != found.digest():
+            raise ValueError("its digest is another one")
+        file.seek(0)
+        try:
+            with zipfile.ZipFile(file) as members:
+                if any(member.compress_type != zipfile.ZIP_STORED for member in members.infolist()):
+                    raise ValueError("its arrays are packed")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as loaded:
+                arrays = {name: loaded[name] for name in loaded.files}
+        except _NO_ARRAYS as error:
+            raise ValueError(type(error).__name__) from None
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ValueError("it holds other things than arrays")
+    return arrays

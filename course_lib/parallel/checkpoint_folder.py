@@ -383,7 +383,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         check_regular(file, at_most=MANIFEST_BYTES)
         about = json.loads(file.read_text(encoding="utf-8"))
-        problem = manifest_problem(about)
+        problem = manifest_problem(about, path.name)
     except FileNotFoundError:
         raise CheckpointError(f"{file} is missing") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -393,12 +393,26 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return dict(about)
 
 
-def manifest_problem(about: Any) -> str:
-    """What is wrong with the contents of a manifest; empty if nothing is."""
+def manifest_problem(about: Any, name: str) -> str:
+    """What is wrong with the contents of a manifest; empty if nothing is.
+
+    A right checksum is not enough: `find` opens the files that a manifest names, and opens none outside.
+    """
     if not isinstance(about, dict) or about.keys() != {"step", "ranks", "progress", "files", "sha256"}:
         return "it does not have the entries step, ranks, progress, files and sha256"
     if about["sha256"] != own_digest(about):
         return "its sha256 is not that of its contents"
+    if type(about["step"]) is not int or name.partition("-")[2] != f"step{about['step']}":
+        return "step is not that of its folder's name"
+    if not isinstance(about["progress"], dict):
+        return "progress is no dictionary"
+    files = about["files"]
+    if not isinstance(files, dict) or files.keys() != {file_of(rank) for rank in range(len(files))}:
+        return "files has other names than rank0.pt, rank1.pt, …"
+    if not files or type(about["ranks"]) is not int or about["ranks"] != len(files):
+        return "files does not have a file of every rank"
+    if not all(isinstance(facts, dict) and facts.keys() == {"bytes", "sha256"} for facts in files.values()):
+        return "files does not give the bytes and the sha256 of every file"
     return ""
 
 

@@ -48,7 +48,7 @@ class Training:
 
 def grid_of(comm: MPI.Intracomm, plan: Plan) -> Grid:
     """The communicators of the axes; neighbouring ranks are those of one tensor group."""
-    return make_grid(comm, **{axis: plan.ways(axis) for axis in reversed(AXES)})
+    return dict(make_grid(comm, **{axis: plan.ways(axis) for axis in reversed(AXES)}).axes)
 
 
 def prepare(

@@ -3,11 +3,13 @@
 import gzip
 import hashlib
 import lzma
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from course_lib.data import packed as packed_module
 from course_lib.data.packed import has_digest, read_within
 from course_lib.data.storage import DataError
 
@@ -64,11 +66,33 @@ def test_a_damaged_file_is_refused_or_the_same(packing, put, at, change):
         assert str(path) in str(error)
 
 
+def test_an_xz_file_that_asks_for_too_much_memory_is_refused(put, monkeypatch):
+    monkeypatch.setattr(packed_module, "XZ_MEMORY", 1 << 20)
+    path = put(lzma.compress(CONTENT, preset=6))  # 8 MiB of dictionary
+    with pytest.raises(DataError, match=r"damaged and cannot be unpacked \(Memory usage limit"):
+        read_within(path, len(CONTENT), REMEDY)
+
+
+@pytest.mark.parametrize("packing", ["gzip", "xz"])
+def test_what_follows_a_packed_stream_is_not_passed_over(packing, put):
+    packed = PACKERS[packing](CONTENT)
+    with pytest.raises(DataError, match=r"is (damaged|truncated)"):
+        read_within(put(packed + b"x"), len(CONTENT), REMEDY)
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(DataError, match=rf"{tmp_path} cannot be read \(Is a directory\)"):
         read_within(tmp_path, 10, REMEDY)
     with pytest.raises(DataError, match=r"none cannot be read \(No such file"):
         read_within(tmp_path / "none", 10, REMEDY)
+
+
+def test_a_file_of_many_empty_gzip_streams_is_refused_at_once(put):
+    path = put(gzip.compress(b"") * 500_000)
+    began = time.monotonic()
+    with pytest.raises(DataError, match=r"damaged and cannot be unpacked \(something follows its gzip"):
+        read_within(path, 1000, REMEDY)
+    assert time.monotonic() - began < 1
 
 
 def test_content_is_known_by_any_of_its_digests():

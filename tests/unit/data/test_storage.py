@@ -1,8 +1,11 @@
 """Files appear whole or not at all, and one process per machine makes them."""
 
+import hashlib
+import io
 import os
 import resource
 import tempfile
+import zipfile
 from contextlib import contextmanager
 
 import filelock
@@ -64,6 +67,45 @@ def test_a_changed_byte_anywhere_in_a_cache_is_noticed_and_said(cache, at, chang
     cache.write_bytes(content)
     with pytest.warns(UserWarning, match=r"digits.npz is damaged \(.*\), so its content is made anew\.$"):
         assert read_cache(cache, "recipe 1") is None
+
+
+def archived(compression: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
+    """A cache whose digest is right, and whose .npz has these members."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return file.getvalue() + hashlib.sha256(file.getvalue()).digest()
+
+
+def npy(header: str, content: bytes = b"") -> bytes:
+    """An array as NumPy's format writes it."""
+    padded = header.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded + content
+
+
+PICKLE = b"cos\nsystem\n(S'touch harm'\ntR."
+FORGED_CACHES = {
+    "no zip": hashlib.sha256(b"").digest() + b"x",
+    "not even a digest": b"x",
+    "packed arrays": archived(zipfile.ZIP_DEFLATED, a=npy("{}")),
+    "an array of pickles": archived(a=npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", PICKLE)),
+    "a claim of 2^60 bytes": archived(
+        a=npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({2**60},)}}")
+    ),
+    "a deep header": archived(a=npy("(" * 5000)),
+    "no header": archived(a=b"\x93NUMPY"),
+    "no array": archived(a=b"text"),
+}
+
+
+@pytest.mark.parametrize("kind", FORGED_CACHES)
+def test_a_forged_cache_is_made_anew(kind, cache, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cache.write_bytes(FORGED_CACHES[kind])
+    with pytest.warns(UserWarning, match=r"digits.npz is damaged"):
+        assert read_cache(cache, "recipe 1") is None
+    assert not (tmp_path / "harm").exists()
 
 
 def test_a_full_disk_is_one_sentence_and_the_old_cache_stays(cache):

@@ -179,9 +179,35 @@ def test_state_of_a_part_of_a_flat_buffer_is_refused(tmp_path: Path, problem: st
 # ------------------------------------------------------------------ manifests
 
 
+def entry(name: str, facts: Any) -> Change:
+    return lambda about: about["files"].update({name: facts})
+
+
+GOOD = {"bytes": 0, "sha256": hashlib.sha256(b"").hexdigest()}
+MANIFESTS: dict[str, Change] = {
+    "no step": lambda about: about.pop("step"),
+    "another step": lambda about: about.update(step=7),
+    "files in a list": lambda about: about.update(files=["rank0.pt"]),
+    "more ranks than files": lambda about: about.update(ranks=10**12),
+    "progress that is a number": lambda about: about.update(progress=3),
+    "a file above": entry("../evil", GOOD),
+    "a checksum that is short": entry("rank0.pt", {"bytes": 0, "sha256": "abc"}),
+}
+
+
+@pytest.mark.parametrize("what", MANIFESTS)
+def test_a_manifest_of_another_form_falls_back_to_the_checkpoint_before(tmp_path: Path, what: str) -> None:
+    first, second = saved(tmp_path, 1), saved(tmp_path, 2)
+    about = read_manifest(second)
+    MANIFESTS[what](about)
+    (second / MANIFEST).write_text(as_text(about))  # its checksum is right
+    found = find(COMM, tmp_path)
+    assert found is not None and (found.path, found.step) == (first, 1)
+    assert str(second) in found.refused[0]
+
+
 TEXTS = {
     "a list": b"[]",
-    "other entries": as_text({"step": 2}).encode(),
     "deep": b"[" * 100_000,
 }
 
