@@ -568,6 +568,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--omit", choices=SUMS, help="the mistake of a hybrid: this sum is left out")
     given = parser.parse_args(arguments)
     names = given.names
+    if given.omit and not (names and all(name.startswith("hybrid") for name in names)):
+        parser.error('--omit needs the names of hybrids, such as "hybrid: Hy-Fi"')
     comm = MPI.COMM_WORLD
     torch.set_num_threads(1)
     if comm.rank == 0 and not names:
