@@ -75,5 +75,5 @@ alpha, bandwidth = 10e-3, 5e6  # imitated; s, bytes/s
 if __name__ == "__main__" and comm.rank == 0:
     for n in 4, 8, 64, 2048:
         (ring_messages, ring_arrays), (messages, arrays) = counts(n)
-        crossover = bandwidth * alpha * (ring_messages - messages) / (arrays - ring_arrays)
-        print(f"{n:4} ranks: crossover at {crossover / 1e6:6.2f} MB")
+        megabytes = bandwidth * alpha * (ring_messages - messages) / (arrays - ring_arrays) / 1e6
+        print(f"{n:4} ranks: {ring_messages:4} or {messages:2} messages, equal at {megabytes:5.2f} MB")

@@ -51,21 +51,18 @@ def pi(team, strips):
     return team.allreduce(midpoint_loop(strips, team.rank, team.size))
 
 
-# %% [markdown]
-# Do four ranks find π?
-
 # %%
 # %%px
 print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
 
 # %% [markdown] tags=["subslide"]
-# They do, to seven digits. But are two ranks faster? **Predict:**
+# All four find π. But are two ranks faster? **Predict:**
 
 # %%
 predict("10 strips: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Ranks 0 and 1 each do all jobs alone, then share them as a `pair`. (The notebook records MPI calls; a plain `Intracomm` saves that time.) With `MPI.MAX`,
+# Ranks 0 and 1 each do all jobs alone, then share them as a `pair`. (The notebook records MPI calls, a plain `Intracomm` does not.) With `MPI.MAX`,
 # `allreduce` returns the slowest rank's time:
 
 # %%
@@ -82,7 +79,7 @@ def time_job(team, strips):
 
 
 # %% [markdown]
-# Other programs can only slow a run, so we keep the fastest. On many ranks, some rank is usually late: report the median. (Ranks 2 and 3 run once, then free the cores.)
+# Other programs can only slow a run, so we keep the fastest. (With many ranks, some are usually late: report the median.) Ranks 2 and 3 run once, then free the cores.
 
 
 # %%
@@ -116,10 +113,10 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown] tags=["slide"]
 # ## 2 · One line for every job
 #
-# Where is the **break-even point**, at which one and two ranks take equally long?
+# At which **break-even point** do one and two ranks take equally long?
 #
 # Each of p ranks computes N/p strips, in time *b* per strip. Everything else, even one rank's `allreduce`, is **overhead**. Its time *a* depends on p,
-# but not on N. With a core per rank, each p gives a straight line (bent on log axes):
+# but not on N. With a core per rank, each p gives a straight line:
 #
 # ***t* = *a* + *b*·N/p**
 
@@ -174,7 +171,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# NumPy is far faster per strip. **Vote:** is one rank now faster up to (a) fewer
+# NumPy is faster per strip. **Vote:** is one rank now faster up to (a) fewer
 # strips, (b) as many, (c) more?
 
 
@@ -195,10 +192,7 @@ pi = loop_pi
 
 # %% tags=["nbval-ignore-output"]
 quick_one, quick_two = cluster["quick_one"][0], cluster["quick_two"][0]
-(quick_a, quick_b), (quick_a_two, quick_b_two) = fit(quick_one, 1), fit(quick_two, 2)
-quick_even = (quick_a_two - quick_a) / (quick_b - quick_b_two / 2)  # each line's own b
-print(f"b = {1e9 * quick_b:.1f} ns, break-even at {quick_even:,.0f} strips")
-print("speed-ups:", {N: round(quick_one[N] / quick_two[N], 2) for N in quick_one})
+print("two ranks' speed-ups:", {N: round(quick_one[N] / quick_two[N], 2) for N in quick_one})
 # !mpiexec -n 2 python code/03_quadrature.py  # the loop, outside the notebook
 
 # %% [markdown]
@@ -227,11 +221,11 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Both times contain 50 strips. They differ by added overhead; with 20,000 strips per rank, it would be under 1 %.
+# Both times contain 50 strips, and differ by added overhead.
 #
 # </details>
 #
-# Now strong scaling. Suppose all strips take one rank 1,000 s, and the overhead is log₂ p seconds. **Predict:**
+# Suppose all strips take one rank 1,000 s, and the overhead log₂ p seconds. **Predict:**
 
 # %%
 predict("How many times as fast as one rank are 1,024 ranks?", None)
@@ -258,8 +252,8 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | Grows with p: summing *one number* takes log₂ p steps (recursive doubling, lesson 04). For large gradients, bandwidth decides. Computing can hide communication (lesson 06), less if N/p is small |
-# | *b* | Rises if many ranks read a node's memory at once, messages slow the computing, or a GPU has too few images to stay busy |
+# | *a* | Grows with p: summing *one number* takes log₂ p steps (recursive doubling, lesson 04). For large gradients, bandwidth decides. Computing can hide communication (lesson 06) |
+# | *b* | Rises if many ranks read a node's memory at once, or a GPU has too few images to stay busy |
 # | training | With one rank and the full model per GPU, N counts the images per step. Weak scaling keeps the images *per GPU*, so the batch grows (lesson 05) |
 
 # %% [markdown] tags=["slide"]

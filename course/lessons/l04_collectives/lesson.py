@@ -185,31 +185,14 @@ alpha, bandwidth = 10e-3, 5e6  # imitated; s, bytes/s
 if __name__ == "__main__" and comm.rank == 0:
     for n in 4, 8, 64, 2048:
         (ring_messages, ring_arrays), (messages, arrays) = counts(n)
-        crossover = bandwidth * alpha * (ring_messages - messages) / (arrays - ring_arrays)
-        print(f"{n:4} ranks: crossover at {crossover / 1e6:6.2f} MB")
+        megabytes = bandwidth * alpha * (ring_messages - messages) / (arrays - ring_arrays) / 1e6
+        print(f"{n:4} ranks: {ring_messages:4} or {messages:2} messages, equal at {megabytes:5.2f} MB")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
 # (c). The ring's extra messages grow with n, doubling's extra arrays only with log₂ n.
-#
-# </details>
-#
-# A third way sends 22 messages and two arrays per rank. **Vote:** where does doubling beat it: (a) nowhere, (b) below 0.06 MB, (c) below 6 MB?
-
-# %%
-from course_lib.rows import predicted
-
-ways = dict(zip(["ring", "doubling"], counts(2048))) | {"a third way": (22, 2)}
-sizes, rows = [10.0**k for k in range(-3, 4)], []  # MB; 5 MB/s
-for way, (messages, arrays) in ways.items():
-    rows += [predicted(messages * 0.01 + arrays * size / 5, MB=size, algorithm=way) for size in sizes]
-show(rows, x="MB", y="time on 2,048 ranks", by="algorithm")
-
-# %% [markdown]
-# <details><summary>Open after the run</summary>
-#
-# (b). The third way is *halving* (recursive halving and doubling, lesson 14). Each call pays α per message (the ring's 4,094: 41 s), so PyTorch (lesson 07) sums several layers' gradients per call.
+# Each call pays α for all its messages (the ring's 4,094: 41 s), so PyTorch (lesson 07) sums several layers' gradients per call.
 #
 # </details>
 
