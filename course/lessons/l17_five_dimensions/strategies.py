@@ -14,7 +14,7 @@ import argparse
 import copy
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -345,15 +345,25 @@ def spatial(fused: bool, comm: MPI.Intracomm) -> float:
 
 def hybrid(shape: HybridShape, comm: MPI.Intracomm) -> float:
     """A shape of `shape.ranks` ranks, with two micro-batches for each replica."""
+    return max(off for off, _ in hybrid_by_stage(shape, comm).values())
+
+
+def hybrid_by_stage(shape: HybridShape, comm: MPI.Intracomm) -> dict[int, tuple[float, float]]:
+    """Of this rank's stages: how far weights are from one process's, and how far that moved them."""
     ours = Hybrid(comm, shape, cut_in(len(shape.stages), small_net()))
     optimizer = sgd(ours.parameters())
     for index in range(STEPS):
         optimizer.zero_grad()
         ours.step(images(index), summed_cross_entropy, microbatches=2)
         optimizer.step()
-    trained = cut_in(len(shape.stages), in_one_process(small_net()))
-    same_cut = {r: build_stage(group, trained[group.stage]) for r, group in ours.groups.items()}
-    return max(apart(ours.modules[r].parameters(), same_cut[r].parameters()) for r in same_cut)
+    before, after = small_net(), in_one_process(small_net())
+    stages = {}
+    for replica, group in ours.groups.items():
+        cuts = (cut_in(len(shape.stages), net)[group.stage] for net in (before, after))
+        first, last = (build_stage(group, stage) for stage in cuts)
+        off = apart(ours.modules[replica].parameters(), last.parameters())
+        stages[group.stage] = off, apart(first.parameters(), last.parameters())
+    return stages
 
 
 def cut_in(stages: int, net: nn.Module) -> list[nn.Module]:
@@ -437,6 +447,7 @@ class Strategy:
 HERE, LIBRARY = f"{__name__}.", "course_lib.parallel."
 ONE, ROWS = StageShape(), StageShape(rows=2)
 NOT_SUMMED = "replicas' gradients are not summed"
+HY_FI = HybridShape((ROWS, ONE, ONE), data=2, replicas=2)
 SUMS = ("sum_over_tiles", "sum_replicas", "sum_gradients")  # of a hybrid: tiles, directions, data ranks
 STRATEGIES = (
     Strategy("data", data, "gradients are not summed", LIBRARY + "data_parallel.GradientBucket.sum", nothing),
@@ -544,7 +555,7 @@ STRATEGIES = (
     ),
     Strategy(
         "hybrid: Hy-Fi",
-        partial(hybrid, HybridShape((ROWS, ONE, ONE), data=2, replicas=2)),
+        partial(hybrid, HY_FI),
         "data ranks do not sum",
         LIBRARY + "hybrid.sum_gradients",
         nothing,
@@ -562,34 +573,38 @@ def measure(comm: MPI.Intracomm, strategy: Strategy, *, mistaken: bool = False) 
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Rank 0 prints the rows that run on this many ranks, below a header; if named, a sentence per run."""
+    """Rank 0 prints the rows that run on this many ranks, below a header, or Hy-Fi's stages without a sum."""
     parser = argparse.ArgumentParser(description="Compare ways to split a training with one process.")
-    parser.add_argument("names", nargs="*", help="rows of the table; none: all")
-    parser.add_argument("--omit", choices=SUMS, help="the mistake of a hybrid: this sum is left out")
-    given = parser.parse_args(arguments)
-    names = given.names
-    if given.omit and not (names and all(name.startswith("hybrid") for name in names)):
-        parser.error('--omit needs the names of hybrids, such as "hybrid: Hy-Fi"')
+    parser.add_argument("--omit", choices=SUMS, help="train Hy-Fi on 8 ranks without this sum")
+    missing = parser.parse_args(arguments).omit
     comm = MPI.COMM_WORLD
     torch.set_num_threads(1)
-    if comm.rank == 0 and not names:
+    if missing:
+        if comm.size != HY_FI.ranks:
+            parser.error(f"--omit needs {HY_FI.ranks} ranks, not {comm.size}")
+        without_sum(comm, missing)
+        return
+    if comm.rank == 0:
         print(f"a weight's largest difference from one process: below {ROUNDING:.0e} (equal), or off by …")
     for strategy in (one for one in STRATEGIES if comm.size in one.ranks):
-        if names and strategy.name not in names:
-            continue
-        if given.omit:
-            without = f"{LIBRARY}hybrid.{given.omit}"
-            strategy = replace(strategy, mistake=f"without {given.omit}", replaces=without, wrong=nothing)
         right, wrong = measure(comm, strategy), measure(comm, strategy, mistaken=True)
-        if comm.rank == 0 and names:
-            moved = apart(in_one_process(small_net()).parameters(), small_net().parameters())
-            equal = "equal to one process, up to rounding"
-            off = f"off by {{:.1g}}; training moves weights by up to {moved:.1g}"
-            print("as written:", equal if right < ROUNDING else off.format(right))
-            print(f"with a mistake ({strategy.mistake}):", off.format(wrong), flush=True)
-        elif comm.rank == 0:
+        if comm.rank == 0:
             verdicts = "equal" if right < ROUNDING else "DIFFERS", f"{wrong:.0e}"
             print(f"{strategy.name:21}{verdicts[0]:7} off by {verdicts[1]}: {strategy.mistake}", flush=True)
+
+
+def without_sum(comm: MPI.Intracomm, name: str) -> None:
+    """Rank 0 prints how far weights of each of Hy-Fi's stages are off, with all sums and without one."""
+    right = comm.allgather(hybrid_by_stage(HY_FI, comm))
+    with patch(f"{LIBRARY}hybrid.{name}", nothing):
+        wrong = comm.allgather(hybrid_by_stage(HY_FI, comm))
+    if comm.rank == 0:
+        print(f"         training moves   all sums   without {name}")
+        for stage in range(len(HY_FI.stages)):
+            off, moved = (max(rank[stage][i] for rank in right if stage in rank) for i in (0, 1))
+            mistaken = max(rank[stage][0] for rank in wrong if stage in rank)
+            verdict = "equal" if off < ROUNDING else f"off by {off:.1g}"
+            print(f"stage {stage}  {moved:10.1g} {verdict:>13}   off by {mistaken:.1g}")
 
 
 if __name__ == "__main__":
