@@ -30,7 +30,7 @@ def pi(team, strips):
 
 
 # %%
-pair = MPI.Intracomm(comm).Split(comm.rank < 2)  # the other ranks: another team
+pair = MPI.Intracomm(comm).Split(comm.rank < 2)  # other ranks: a second team
 
 
 def time_job(team, strips):
@@ -65,7 +65,7 @@ def fit(seconds, ranks):
 
 # %%
 if __name__ == "__main__" and comm.rank == 0:
-    a_one, b = fit(one, 1)
-    a_two, _ = fit(two, pair.size)
-    print(f"pi = {pi(MPI.COMM_SELF, 100_000):.10f}, b = {1e9 * b:.2f} ns per strip")
-    print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
+    print(f"pi = {pi(MPI.COMM_SELF, 100_000):.10f}")
+    for ranks, times in (1, one), (pair.size, two):
+        a, b = fit(times, ranks)
+        print(f"ranks: {ranks}, a = {1e6 * a:.1f} µs, b = {1e9 * b:.2f} ns per strip")

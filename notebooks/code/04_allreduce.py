@@ -63,7 +63,7 @@ def seconds(comm, way, nbytes, runs=3):
 # %%
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    sizes = [int(float(each)) for each in sys.argv[1:] if each[0].isdigit()]  # "500000.0"; notebook: none
+    sizes = [int(float(each)) for each in sys.argv[1:] if each[0].isdigit()]  # notebook: none
     for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -71,9 +71,9 @@ if __name__ == "__main__":
 
 
 # %%
-alpha, bandwidth = 10e-3, 5e6  # imitated; s, bytes/s
+alpha, bandwidth = 10e-3, 5e6  # section 2's: s, bytes/s
 if __name__ == "__main__" and comm.rank == 0:
     for n in 4, 8, 64, 2048:
         (ring_messages, ring_arrays), (messages, arrays) = counts(n)
         megabytes = bandwidth * alpha * (ring_messages - messages) / (arrays - ring_arrays) / 1e6
-        print(f"{n:4} ranks: {ring_messages:4} or {messages:2} messages, equal at {megabytes:5.2f} MB")
+        print(f"{n:4} ranks: ring {ring_messages:4}, doubling {messages:2} messages; b {megabytes:.2f} MB")

@@ -1,4 +1,4 @@
-"""A worker of spawn_pi.py: it receives the number of strips, and returns the area of its own."""
+"""A worker of spawn_pi.py: it receives the number of strips and sends back its area."""
 
 import numpy as np
 from mpi4py import MPI

@@ -33,7 +33,7 @@ def _check_fit(answer: SimpleNamespace, comm: Any, ranks: int) -> None:
             "b": {
                 f"each rank has N / {ranks} strips, so your b is the time of 1/{ranks} strip.": b / ranks,
                 "the slope of the line is b / p; you divided it by p once more.": b / ranks**2,
-                "b has a part of a in it: what do the two times have in common?": seconds[large]
+                "your b still contains part of a: what do the two times have in common?": seconds[large]
                 / large
                 * ranks,
                 "the two jobs differ by large - small strips, but you divided by a different number.": b
@@ -90,7 +90,7 @@ FIT = Exercise(
     wrong=(
         WrongAnswer(changed(_FIT, (" * ranks", "")), "your b is the time of 1/2 strip"),
         WrongAnswer(changed(_FIT, (" * ranks", " / ranks")), "you divided it by p once more"),
-        WrongAnswer(changed(_FIT, (_B, "seconds[large] / large * ranks")), "b has a part of a in it"),
+        WrongAnswer(changed(_FIT, (_B, "seconds[large] / large * ranks")), "your b still contains part of a"),
         WrongAnswer(changed(_FIT, ("/ (large - small)", "/ large")), "differ by large - small strips"),
         WrongAnswer(changed(_FIT, (_A, "seconds[small]")), "includes its strips"),
         WrongAnswer(changed(_FIT, (" / ranks", "")), "you subtracted the time of 2,000 strips"),
@@ -121,13 +121,12 @@ def _check_from_root(answer: SimpleNamespace, comm: Any, strips: int) -> None:
 FROM_ROOT = Exercise(
     id="03.2",
     title="Put in order: one rank knows how many",
-    task="Put the lines in order. Two of them have the same purpose, but one of these two fails: "
-    "leave it out.",
+    task="Put the lines in order. Two lines have the same purpose; leave out the one that fails.",
     objectives=(3,),
     stub='order("")\n',
     opening='''\
 def pi_from_root(comm, strips):
-    """Return π on rank 0, the only rank that knows how many `strips`; None elsewhere."""''',
+    """Return π on rank 0, None elsewhere. Only rank 0 knows `strips`; the others pass None."""''',
     blocks={
         "A": "    part = np.array(midpoint_loop(int(n), comm.rank, comm.size))",
         "B": "    return float(total) if comm.rank == 0 else None",
@@ -274,7 +273,7 @@ SIXTEEN_GPUS = Question(
             reply="20 = a + 80/8, so a is 10 ms, and on 16 GPUs a step takes 10 + 80/16 = 15 ms. Twice the "
             "GPUs saved only a quarter of the time, and the efficiency falls from 50 to 33 %. In practice, "
             "overlap hides part of a. But 16 GPUs are usually two nodes, and between nodes a is larger. "
-            "And half the images may keep a GPU less busy.",
+            "Half the images may keep a GPU less busy. In DDP, each GPU also runs the full optimizer step.",
             right=True,
         ),
     ),
@@ -324,6 +323,12 @@ PREDICTIONS = (
         question="Up to how many strips is one rank faster?",
         objectives=(1,),
         targets=("n-ranks-n-times",),
+    ),
+    Prediction(
+        id="03.p9",
+        question="And with 100 µs more per sum?",
+        objectives=(1,),
+        targets=("overhead-matters-little",),
     ),
     Prediction(
         id="03.p7",

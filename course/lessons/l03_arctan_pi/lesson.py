@@ -1,6 +1,6 @@
 # ---
 # title: arctan π and quadrature
-# goal: Share one sum among ranks, and find out when that pays.
+# goal: Share one sum among ranks. When does that pay?
 # able:
 #   - fit a line to a program's times, and predict from it when more ranks pay
 #   - tell strong scaling from weak scaling
@@ -24,7 +24,7 @@
 # ## 1 · Would a second rank help?
 #
 # Your job takes too long. Our example is **quadrature**: computing an area. The area under 4/(1 + x²) from 0 to 1 is 4 arctan(1) = π.
-# The **midpoint rule** cuts this area into N strips of width h. Each strip is a rectangle, as high as the curve above its middle.
+# The **midpoint rule** cuts this area into N rectangular strips of width h, each as high as the curve above its middle.
 
 # %%
 # %%px --save 03_quadrature.py
@@ -41,7 +41,7 @@ comm = MPI.COMM_WORLD
 # %%px --save 03_quadrature.py
 
 # %% [markdown] tags=["subslide"]
-# `allreduce` adds up the parts of all ranks:
+# `allreduce` adds up all ranks' parts:
 
 
 # %%
@@ -51,23 +51,18 @@ def pi(team, strips):
     return team.allreduce(midpoint_loop(strips, team.rank, team.size))
 
 
-# %%
-# %%px
-print(f"π on rank {comm.rank}: {pi(comm, 1_000):.10f}")
-
 # %% [markdown] tags=["subslide"]
-# All four find π. But are two ranks faster? **Predict:**
+# Are two ranks faster? **Predict:**
 
 # %%
 predict("10 strips: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Ranks 0 and 1 each do all jobs alone, then share them as a `pair`. (The notebook records MPI calls, a plain `Intracomm` does not.) With `MPI.MAX`,
-# `allreduce` returns the slowest rank's time:
+# Ranks 0 and 1 time five jobs: each alone, then together as a `pair`. (The notebook's `comm` records calls; a plain `Intracomm` does not.)
 
 # %%
 # %%px --save 03_quadrature.py
-pair = MPI.Intracomm(comm).Split(comm.rank < 2)  # the other ranks: another team
+pair = MPI.Intracomm(comm).Split(comm.rank < 2)  # other ranks: a second team
 
 
 def time_job(team, strips):
@@ -79,7 +74,7 @@ def time_job(team, strips):
 
 
 # %% [markdown]
-# Other programs can only slow a run, so we keep the fastest. (With many ranks, some are usually late: report the median.) Ranks 2 and 3 run once, then free the cores.
+# Other programs can only slow a run, so we keep the fastest. (With many ranks, delays are normal: report the median.) Ranks 2 and 3 run once, then free the cores.
 
 
 # %%
@@ -105,7 +100,7 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two ranks are *slower*: adding up their parts takes longer than five strips. With 10,000
+# Two ranks are *slower*: adding up takes longer than five strips. With 10,000
 # strips, they are nearly twice as fast, if each has a core.
 #
 # </details>
@@ -113,10 +108,10 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown] tags=["slide"]
 # ## 2 · One line for every job
 #
-# At which **break-even point** do one and two ranks take equally long?
+# At the **break-even point**, one and two ranks take equally long. Where is it?
 #
 # Each of p ranks computes N/p strips, in time *b* per strip. Everything else, even one rank's `allreduce`, is **overhead**. Its time *a* depends on p,
-# but not on N. With a core per rank, each p gives a straight line:
+# not on N. With a core per rank, each p gives a straight line (on linear axes):
 #
 # ***t* = *a* + *b*·N/p**
 
@@ -125,16 +120,13 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown] tags=["notes"]
 # Nine minutes up to here, six for the exercise. The usual slip is to forget p: ask how many strips a rank has.
 
-# %% [markdown] tags=["subslide"]
-# We fit both lines:
-
 # %% tags=["nbval-ignore-output"]
 # %%px --save 03_quadrature.py
 if __name__ == "__main__" and comm.rank == 0:
-    a_one, b = fit(one, 1)
-    a_two, _ = fit(two, pair.size)
-    print(f"pi = {pi(MPI.COMM_SELF, 100_000):.10f}, b = {1e9 * b:.2f} ns per strip")
-    print(f"a = {1e6 * a_one:.1f} µs on one rank, {1e6 * a_two:.1f} µs on {pair.size}")
+    print(f"pi = {pi(MPI.COMM_SELF, 100_000):.10f}")
+    for ranks, times in (1, one), (pair.size, two):
+        a, b = fit(times, ranks)
+        print(f"ranks: {ranks}, a = {1e6 * a:.1f} µs, b = {1e9 * b:.2f} ns per strip")
 
 # %% [markdown] tags=["subslide"]
 # The second rank *saves* half the strips' time: *b*·N/2. It *adds* overhead: *a*₂ − *a*₁.
@@ -144,7 +136,7 @@ if __name__ == "__main__" and comm.rank == 0:
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We compute it, then measure jobs ¼, ½, … 4 times as large:
+# We compute it, then time ¼, ½, … 4 times as many:
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -166,39 +158,40 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With a core per rank, the curves cross near the lines' crossing, although `fit` used only 10 and 10,000 strips.
+# With a core per rank, solid and dashed lines cross at similar N, although `fit` used only 10 and 10,000 strips.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# NumPy is faster per strip. **Vote:** is one rank now faster up to (a) fewer
-# strips, (b) as many, (c) more?
+# On a slow network, each sum takes 100 µs longer. **Predict** the break-even point from *b*:
+
+# %%
+predict("And with 100 µs more per sum?", None)
+cluster["jobs"] = jobs = [round(break_even + k * 25e-6 / b) for k in range(17)]
 
 
 # %%
 # %%px
-import numpy as np
+class SlowNetwork(MPI.Intracomm):
+    def allreduce(self, *given, **named):
+        end = MPI.Wtime() + 100e-6
+        while MPI.Wtime() < end:
+            pass
+        return super().allreduce(*given, **named)
 
 
-def numpy_pi(team, strips):
-    x = (np.arange(team.rank, strips, team.size) + 0.5) / strips
-    return team.allreduce(float((4 / (1 + x * x)).sum()) / strips)
-
-
-loop_pi, pi = pi, numpy_pi  # `time_job` calls pi
-quick_jobs = (10, 1_000, 2_000, 4_000, 10_000)
-quick_one, quick_two = fastest(MPI.COMM_SELF, quick_jobs), fastest(pair, quick_jobs)
-pi = loop_pi
+one_far, two_far = fastest(MPI.COMM_SELF, jobs, runs=300), fastest(SlowNetwork(pair), jobs, runs=300)
 
 # %% tags=["nbval-ignore-output"]
-quick_one, quick_two = cluster["quick_one"][0], cluster["quick_two"][0]
-print("two ranks' speed-ups:", {N: round(quick_one[N] / quick_two[N], 2) for N in quick_one})
-# !mpiexec -n 2 python code/03_quadrature.py  # the loop, outside the notebook
+one_far, two_far = cluster["one_far"][0], cluster["two_far"][0]
+found = max((N for N in jobs if one_far[N] <= two_far[N]), default=0)
+outcome("And with 100 µs more per sum?", found, because=f"From the lines: {break_even + 200e-6 / b:.0f}.")
+# !mpiexec -n 2 python code/03_quadrature.py  # your program outside the notebook
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c): *b* fell, but the added overhead did not.
+# Overhead grew by 100 µs, so the break-even point grew by 200 µs / *b*. A faster processor (smaller *b*) raises it, too.
 #
 # </details>
 
@@ -206,7 +199,7 @@ print("two ranks' speed-ups:", {N: round(quick_one[N] / quick_two[N], 2) for N i
 # ## 3 · What are more ranks for?
 #
 # In **strong scaling**, p grows and N is fixed. In **weak scaling**, both grow: N/p is fixed.
-# **Predict** from the loop's *a* and *b*:
+# **Predict** from section 2's *a* and *b*:
 
 # %%
 predict("100 strips on two ranks: how many times as long as 50 on one?", None)
@@ -221,17 +214,17 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Both times contain 50 strips, and differ by added overhead.
+# Both times contain 50 strips. Only the overhead differs.
 #
 # </details>
 #
-# Suppose all strips take one rank 1,000 s, and the overhead log₂ p seconds. **Predict:**
+# Suppose the strips take one rank 1,000 s, and the overhead is log₂ p seconds. **Predict:**
 
 # %%
 predict("How many times as fast as one rank are 1,024 ranks?", None)
 
 # %% [markdown]
-# The **efficiency** is this speed-up divided by p (in weak scaling, *t*₁/*t*ₚ):
+# The **efficiency** is the speed-up divided by p (in weak scaling, *t*₁/*t*ₚ):
 
 # %%
 from math import log2
@@ -252,25 +245,25 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | Grows with p: summing *one number* takes log₂ p steps (recursive doubling, lesson 04). For large gradients, bandwidth decides. Computing can hide communication (lesson 06) |
-# | *b* | Rises if many ranks read a node's memory at once, or a GPU has too few images to stay busy |
-# | training | With one rank and the full model per GPU, N counts the images per step. Weak scaling keeps the images *per GPU*, so the batch grows (lesson 05) |
+# | *a* | Grows with p: the steps for *one number* grow as log₂ p (trees, recursive doubling: lesson 04). Large gradients need bandwidth. Overlap hides part of *a* (lesson 06) |
+# | *b* | Rises if many ranks share a node's memory, or a GPU has too few images. The slowest rank's *b* counts |
+# | training | With one rank and the full model per GPU, N is the batch (images per step). Weak scaling enlarges it (lesson 05) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - p ranks, each with a core, are faster than one if the time saved, *b*·N·(1 − 1/p), exceeds the added overhead.
-# - Strong scaling: the same job sooner, until *a* grows faster than *b*·N/p falls.
-# - Weak scaling: a larger job. If *b* stays, *t* grows only as much as *a*.
+# - Strong scaling finishes a job sooner, until *a* grows faster than *b*·N/p falls.
+# - Weak scaling runs larger jobs. With constant *b*, *t* grows only as much as *a*.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs. You need it in a minute, so you want 480. What do you ask
-# first? (a) Which network? (b) Did the slide's job grow? (c) How fast is a GPU?
+# first? (a) Which network? (b) Did the slide's job grow?
 #
-# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours keeps its batch: of
-# 480 images, each GPU gets one. A minute allows no added overhead.</details>
+# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours keeps its batch:
+# 480 images are only one per GPU.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -283,34 +276,34 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% tags=["exercise: 03.q3"]
 
 # %% [markdown]
-# In this question, *a* is the same on 8 and 16 GPUs. And in practice? With a ring all-reduce (lesson 04), the time for the bytes approaches a constant as p grows, but
-# the number of steps grows with p. (In a tree, it grows only with log p.) Between nodes, each byte and each message takes longer.
+# In this question, *a* is the same on 8 and 16 GPUs. And in practice? With a ring all-reduce (lesson 04), the time to send the bytes approaches a constant as p grows, but
+# the number of steps grows with p. (In a tree, they grow with log p.) Between nodes, each byte and each message takes longer.
 #
 # What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even job is ten times as large.
 
 # %% [markdown]
 # ### Who can be a rank?
 #
-# So far, all ranks knew the number of strips, because it was written in the program. Now suppose it is in a file, and only rank 0 has read the
-# file. If all ranks run already, one call is enough: `Bcast` (lesson 04) copies an array from one rank, the root, to all
+# So far, all ranks knew the number of strips, from the program or the notebook. Now suppose it is in a file, and only rank 0 has read the
+# file. If all ranks are running, one call is enough: `Bcast` (lesson 04) copies an array from one rank, the root, to all
 # ranks. (`Reduce` adds up all ranks' arrays on the root.)
 
 # %% tags=["exercise: 03.2"]
 
 # %% [markdown]
-# What if the other ranks do not run yet? Then one program, the parent, can start workers with `Spawn`. (On a cluster, reserve their cores first; under Slurm's `srun` (lesson 14), `Spawn` usually fails.) Parent and
+# What if the other ranks are not running? Then one program, the parent, can start workers with `Spawn`. (On a cluster, reserve their cores first; under Slurm's `srun` (lesson 14), Open MPI's `Spawn` usually fails.) Parent and
 # workers communicate through an **intercommunicator**: a communicator that connects two groups of ranks, here the parent and the workers. Each group counts its
 # own ranks from 0.
 #
 # So there are two ranks 0, and `Bcast` (lesson 04) and `Reduce` must know which of them is the root. The root is the parent, which passes `root=MPI.ROOT`. The
-# workers pass `root=0`, which means rank 0 of the *other* group. At the end, `Disconnect` waits until all messages have arrived, and then separates
+# workers pass `root=0`, which means rank 0 of the *other* group. At the end, `Disconnect` waits until all communication is complete, and then separates
 # the two groups.
 #
 # Here is the worker. `%%writefile` writes the cell to a file:
 
 # %%
 # %%writefile code/cpi.py
-"""A worker of spawn_pi.py: it receives the number of strips, and returns the area of its own."""
+"""A worker of spawn_pi.py: it receives the number of strips and sends back its area."""
 
 import numpy as np
 from mpi4py import MPI
@@ -371,17 +364,17 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With a thousand strips, two workers are far slower. First, they must start Python, import NumPy and connect to the parent. All of this is
+# With a thousand strips, two workers are far slower. They must first start Python, import NumPy and connect to the parent. All of this is
 # overhead, so *a* is much larger than for ranks that run already.
 #
 # With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if they and the
 # parent have a core each. Why does the parent need a core when it only waits? Open MPI polls: it checks again and again whether a message has come.
-# This course sets `mpi_yield_when_idle`: a waiting rank lets others run. Without it, three busy processes can compete for
-# two cores, and the workers gain less.
+# This course sets `mpi_yield_when_idle`: between checks, a waiting rank lets others run. But on two cores, it still takes time from
+# the workers, and they gain less.
 #
 # </details>
 #
-# So ranks can start later. Must they run Python? No. MPI has an interface in C, which other languages can call. Here are a program in C and one in R.
+# So ranks can start later. Must they run Python? No. MPI has interfaces in C and Fortran. Other languages call these. Here are a program in C and one in R.
 # Both add up the series π = 4 − 4/3 + 4/5 − 4/7 + …
 #
 # While you read them: which line of C does the work of our `allreduce`, and what differs?
@@ -396,14 +389,14 @@ print(in_c.read_text(), in_r.read_text(), sep="\n")
 # <details><summary>Open after you have looked</summary>
 #
 # `MPI_Reduce` adds up the parts. Unlike `allreduce`, it returns the sum only on rank 0. In C, you also state how many numbers you
-# send, and of which type; mpi4py's `Reduce` asks the array.
+# send, and of which type; mpi4py's `Reduce` reads both from the array.
 #
 # </details>
 #
 # We run each program twice. In the first run, every rank adds one term. In the second, the ranks share a million terms. **Guess:** if each rank
 # adds one term, how many ranks do you need for an error of 10⁻⁶?
 #
-# (`run_r` starts R with the MPI that R's package Rmpi was built with. That need not be the MPI of your Python.)
+# (`run_r` uses the MPI that Rmpi was built with. Your Python may use a different one.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l03_arctan_pi.rmpi import run_r, why_no_r
@@ -434,7 +427,7 @@ else:
 # %% [markdown]
 # ### Is it still the same sum?
 #
-# Does the result stay the same on more ranks? On paper, a sum does not depend on which rank adds which
+# On paper, a sum does not depend on which rank adds which
 # terms. We add up the same 100,000 strips on 1, 2, 3 and 4 ranks, and look at all digits.
 
 # %%
@@ -510,7 +503,7 @@ for dtype in (torch.float32, torch.float64):
 #
 # In step 1, the float32 losses agree in all, or nearly all, of their seven digits. But every later step starts from weights that already differ a little, and
 # training can make such differences *grow*. Somewhere between step 10 and step 300, most of the seven digits are gone. (A relative difference of
-# 10⁻² leaves about two.) Later, the two losses may come closer again: nothing is broken, and both networks learn. In float64, the differences start
+# 10⁻² leaves about two.) Later, the two losses may come closer again: nothing is broken, and both networks learn. In float64, the first differences are
 # so much smaller (by chance, a step may show none) that about ten digits still agree.
 #
 # How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps in float64. Average the parallel program's loss over all ranks' samples. Use a small model without dropout or batch norm.

@@ -80,7 +80,7 @@ def _check_centred(answer: SimpleNamespace, comm: Any, length: int) -> None:
     got = answer.centred(comm, mine.copy(), scale)
     lookalikes: dict[str, Any] = {}
     if comm.size > 1:
-        rooted = "used a sum that it does not have: after Reduce, only the root has it."
+        rooted = "used the sum, but after Reduce, only the root has it."
         lookalikes |= {
             rooted: mine * scales[0],
             f"{rooted} And the scale is its own, not rank 0's.": mine * scales[comm.rank],
@@ -284,7 +284,7 @@ AFTER_REDUCE = Question(
         ),
         Option(
             "the loss that each had before",
-            reply="That is what MPI left, and Gloo on two ranks. But on four ranks, Gloo used the tensors of "
+            reply="MPI left that, and so did Gloo on two ranks. But on four ranks, Gloo used the tensors of "
             "ranks 1 and 2 as work space, and left partial sums in them.",
             belief="others-stay-as-they-were",
         ),

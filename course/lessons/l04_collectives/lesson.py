@@ -14,7 +14,7 @@
 # ranks: 4
 # warm-up:
 #   - ask: Four ranks form a ring. Each sends 1 MB to the right with `Send`, then calls `Recv`. What may happen?
-#     answer: All wait in Send. <code>Sendrecv</code> does both at once.
+#     answer: All may wait in Send. <code>Sendrecv</code> avoids this.
 #   - ask: How many bytes are a million float64 numbers?
 #     answer: 8 million.
 #   - ask: In Python, `5 ^ 1` flips the last bit of 5, binary 101. What is `5 ^ 4`?
@@ -27,7 +27,7 @@
 # An **all-reduce** gives each rank the sum of all ranks' arrays (in training: gradients). It is a **collective**: all ranks of a communicator must call
 # collectives in the same order.
 #
-# Every rank calls `allreduce(1.0)` on its gradient. To log the losses' sum, rank 0 alone first calls `allreduce(100.0)`.
+# Every rank all-reduces its gradient, 1.0. Rank 0 alone first calls `allreduce(100.0)` to log the losses' sum.
 #
 # **Vote:** this call (a) pairs with the others' next all-reduce, (b) returns rank 0's loss, (c) fetches and adds the others' losses.
 
@@ -43,12 +43,12 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. Rank 0's second call hangs. In training, later calls mispair, fail or hang.
+# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. Its second call hangs; in training, it pairs with the others' next.
 #
 # </details>
 
 # %% tags=["subslide"]
-# %%px --save 04_allreduce.py
+# %%px --setup --save 04_allreduce.py
 """All-reduce by hand, in a ring and by doubling."""
 
 import sys
@@ -64,13 +64,13 @@ comm = MPI.COMM_WORLD
 # The first loop is a **reduce-scatter**: each rank adds the arriving chunk to its own and sends the sum next. The second is an **all-gather**: ranks pass on complete sums.
 
 # %% tags=["source: course_lib.comm.allreduce:ring"]
-# %%px --save 04_allreduce.py
+# %%px --setup --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
 # In **recursive doubling**, pairs of ranks exchange whole arrays and add. Partners are one rank apart (0–1, 2–3), then two, then four.
 
 # %% tags=["source: course_lib.comm.allreduce:doubling"]
-# %%px --save 04_allreduce.py
+# %%px --setup --save 04_allreduce.py
 
 # %% [markdown] tags=["subslide"]
 # Rank r has [1, 2, 3, 4] · 10ʳ (four chunks). `Filmed` records `array` before each exchange. **Predict:** after the ring's first two exchanges, which rank holds the largest number, and what is it?
@@ -95,13 +95,13 @@ from course.lessons.l04_collectives.figures import film
 
 film(
     cluster["films"],
-    "Ring sends chunks, doubling whole arrays. (Darker: more ranks summed; thick: changed)",
+    "The ring sends chunks, doubling arrays (darker: more ranks; thick: changed)",
 )
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 1: 4044, chunk 3's sum over ranks 3, 0, 1. Three exchanges complete one chunk per rank; three more
+# Rank 1: 4044, the last chunk's sum over ranks 3, 0, 1. Three exchanges complete one chunk per rank; three more
 # copy each to all.
 #
 # </details>
@@ -115,14 +115,14 @@ film(
 # %% [markdown] tags=["slide"]
 # ## 2 · Which is faster?
 #
-# An empty message takes α seconds, the **latency**; each byte adds
-# β. The **bandwidth** is 1/β. All ranks exchange at once, so each way takes
+# An empty message takes α seconds, the **latency**. Each byte adds β seconds;
+# 1/β is the **bandwidth**. All ranks exchange at once, so an all-reduce takes
 #
 # α · (messages per rank) + β · (bytes per rank)
 #
 # This **alpha-beta model** ignores additions and congestion, and assumes equal two-way links, one per rank.
 #
-# `slow_messages` makes both terms visible: α is 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
+# `slow_messages` imitates slow links: α is 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
 
 # %%
 # %%px
@@ -147,7 +147,7 @@ def seconds(comm, way, nbytes, runs=3):
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    sizes = [int(float(each)) for each in sys.argv[1:] if each[0].isdigit()]  # "500000.0"; notebook: none
+    sizes = [int(float(each)) for each in sys.argv[1:] if each[0].isdigit()]  # notebook: none
     for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -156,21 +156,21 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). In the model, 1 kB takes 60 ms (ring) and 20 (doubling): messages decide. 400 kB takes 180 either way. 4 MB takes 1,260 and 1,620: bytes decide.
+# (c). In the model, 1 kB takes 60 ms (ring) and 20 (doubling): messages decide. 400 kB takes 180 in both. 4 MB takes 1,260 and 1,620: bytes decide.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At the **crossover** size `b`, both take equally long. Compute it from `counts(8)`, α, β. We time b/2, b, 2b (same delays):
+# At the **crossover** size `b`, both take equally long. Compute `b` from `counts(8)`, α, β. We time b/2, b, 2b (delays: `0.01 0.04`):
 
 # %% tags=["nbval-ignore-output"]
-b = 1_000_000  # your crossover in bytes
+b = 1_000_000  # replace: your crossover in bytes
 # !mpiexec -n 8 python -m course_lib.effects 0.01 0.04 code/04_allreduce.py {b / 2} {b} {2 * b} | grep bytes:
 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# 440,000 bytes (294 ms): the ring's 11 extra messages and doubling's 1.25 extra arrays each cost 110 ms.
+# 14α + 1.75βb = 3α + 3βb, so b = 440,000 bytes. Both take 294 ms.
 #
 # </details>
 
@@ -181,18 +181,18 @@ b = 1_000_000  # your crossover in bytes
 
 # %%
 # %%px --save 04_allreduce.py
-alpha, bandwidth = 10e-3, 5e6  # imitated; s, bytes/s
+alpha, bandwidth = 10e-3, 5e6  # section 2's: s, bytes/s
 if __name__ == "__main__" and comm.rank == 0:
     for n in 4, 8, 64, 2048:
         (ring_messages, ring_arrays), (messages, arrays) = counts(n)
         megabytes = bandwidth * alpha * (ring_messages - messages) / (arrays - ring_arrays) / 1e6
-        print(f"{n:4} ranks: {ring_messages:4} or {messages:2} messages, equal at {megabytes:5.2f} MB")
+        print(f"{n:4} ranks: ring {ring_messages:4}, doubling {messages:2} messages; b {megabytes:.2f} MB")
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
 # (c). The ring's extra messages grow with n, doubling's extra arrays only with log₂ n.
-# Each call pays α for all its messages (the ring's 4,094: 41 s), so PyTorch (lesson 07) sums several layers' gradients per call.
+# Each call pays α per message (the ring's 4,094: 41 s; at 2 µs, 8 ms), so PyTorch (lesson 07) sums several layers' gradients per call.
 #
 # </details>
 
@@ -201,27 +201,27 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | With MPI, α (2 µs) times bandwidth (25 GB/s) is also 50 kB, so crossovers stay; doubling's additions lower them |
-# | NCCL | assumes up to 14 µs per message between nodes; has trees (lesson 14), not doubling or halving |
+# | a fast network card per rank | In MPI, 2 µs · 25 GB/s is 50 kB, as here, but doubling's additions (on CPUs) lower crossovers severalfold |
+# | NCCL | chooses ring or trees (lesson 14), not doubling; assumes up to 14 µs per message between nodes |
 # | training | partly hides all-reduces behind computing (overlap, lesson 06) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A rank sends 2(n−1) chunks in the ring, log₂ n arrays in doubling.
-# - On 4, 8, 16 … ranks, doubling beats the ring below the crossover, which grows with n (equal, uncongested links, one per rank).
+# - A rank sends 2(n−1) messages, under two arrays (ring), or log₂ n arrays (doubling).
+# - On 4, 8, 16 … ranks, doubling beats the ring below the crossover, which grows with n (in the alpha-beta model).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Change section 3's `alpha, bandwidth`.
 #
-# <details><summary>What to listen for</summary>In the model, the ring wins on 64, doubling on 2,048; halving beats both:
+# <details><summary>What to listen for</summary>In the model, the ring wins on 64, doubling on 2,048. (Lesson 14 has an algorithm that beats both.)
 #
 # ```
-#               crossover   ring, ms   doubling    halving
-#    64 GPUs      10 MB       3.7         6.1        2.1
-# 2,048 GPUs     159 MB      59          11          2.3
+#               crossover   ring   doubling
+#    64 GPUs      10 MB    3.7 ms     6.1 ms
+# 2,048 GPUs     159 MB   59   ms    11   ms
 # ```
 #
 # </details>
@@ -296,7 +296,7 @@ if comm.rank == 0:
 #
 # </details>
 #
-# Should a cluster of 64 nodes with 8 ranks each use leaders? **Predict** for both rings, of 512 ranks and of 64 leaders: how many arrays cross between nodes? How many steps does each take?
+# Should a cluster of 64 nodes with 8 ranks each use leaders? **Predict** for both rings, of 512 ranks and of 64 leaders: how many arrays cross between nodes in all? How many steps in each?
 #
 # <details><summary>Open after your prediction</summary>
 #
@@ -305,8 +305,8 @@ if comm.rank == 0:
 # | arrays between the nodes, about | 64 · 2 = 128 | 64 · 2 = 128 |
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (`Reduce` and `Bcast`: trees, below) |
 #
-# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, where steps decide, doubling on all 512 ranks, ordered by node, takes
-# only nine steps (but sends 3,072 arrays between nodes). For large arrays and one network card per node, prefer the ring of 512: our leaders leave the network idle during `Reduce` and `Bcast`. If each rank's GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
+# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, steps decide. Doubling on all 512 ranks, ordered by node, takes
+# only nine (but sends 3,072 arrays between nodes). For large arrays and one network card per node, prefer the ring of 512: our leaders leave the network idle during `Reduce` and `Bcast`. If each rank's GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
 # of a node run a reduce-scatter. Each GPU all-reduces its eighth with its counterparts on the other nodes; then the node's GPUs run an all-gather. Or run several rings at once, each through a different card, as NCCL does.
 #
 # </details>
@@ -320,7 +320,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ### What does PyTorch call?
 #
-# Is our code as fast as MPI's own? We time 1 KiB, 64 KiB and 4 MiB, without delay. On two ranks, one per core, each rank sends one array by ring or doubling; the ring needs two messages. **Predict** the winners: ring,
+# Is our code as fast as MPI's own? We time 1 KiB, 64 KiB and 4 MiB, without delay. We use two ranks, one per core. Each sends one array in either algorithm; the ring needs two messages. **Predict** the winners: ring,
 # doubling or the library?
 
 
@@ -340,7 +340,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In our runs, the faster of ours took 0.6 to 2.2 times the library's time. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling does twice as many additions. The model ignores additions and caches, so your order may differ.
+# In our runs, our faster algorithm took 0.6 to 2.2 times the library's time. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling does twice as many additions. The model ignores additions and caches, so your order may differ.
 # In the course's folder, `python -m benchmarks.allreduce` compares faster versions of ours with MPI and Gloo.
 #
 # </details>
@@ -357,7 +357,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, one per rank, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and can let network switches sum. For each call, NCCL chooses the algorithm it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece makes about 2·log₂(nodes) hops between nodes. On many nodes, trees can beat the ring even at 100 MB.
+# On NVIDIA's GPUs, one per rank, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and can let network switches add. For each call, NCCL chooses the algorithm it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece makes about 2·log₂(nodes) hops between nodes. On many nodes, trees can beat the ring even at 100 MB.
 # An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` each time before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
@@ -401,7 +401,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Rank 0 holds the sum each time. On two ranks, Gloo kept rank 1's 10. On four, it left a partial sum, 1110, because it uses some tensors as work space. MPI left 10.
+# Rank 0 holds the sum each time. On two ranks, Gloo kept rank 1's 10. On four, it left a partial sum, 1110, because it uses some tensors as work space. MPI kept 10.
 #
 # That is no bug: PyTorch guarantees the result on rank `dst` only. A published guide ran Gloo on two ranks, and concluded that the other tensors "shouldn't be
 # changed" (Kolly 2022).
@@ -410,7 +410,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 #
 # **Remember:** after `reduce`, read the tensor only on `dst`. Backends leave different values on the other ranks.
 #
-# In PyTorch 2.13, Gloo and our backend have `reduce_scatter` and `all_to_all`. Only `dist.monitored_barrier`, which names late ranks, needs Gloo
+# In PyTorch 2.13, Gloo and our backend offer `reduce_scatter` and `all_to_all`. Only `dist.monitored_barrier`, which names late ranks, needs Gloo
 # ([table of calls](../packages/torch_mpi4py/README.md#which-operation-works-on-which-backend)).
 
 # %% tags=["exercise: 04.q5"]

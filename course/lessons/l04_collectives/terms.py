@@ -32,7 +32,7 @@ TERMS = (
     ),
     Term(
         "recursive doubling",
-        "A way to run a collective in rounds: each rank exchanges with a partner 1 away, then 2, 4, 8 …",
+        "A way to run a collective on 2, 4, 8 … ranks: each exchanges with partners 1, 2, 4 … away.",
     ),
     Term("latency", "The time that even an empty message takes: alpha in the alpha-beta model."),
     Term("bandwidth", "The bytes per second at which a link carries a long message."),
@@ -54,7 +54,7 @@ TERMS = (
     Term("leader", "The one rank of a node that exchanges messages with other nodes.", forms=""),
     Term(
         "communication library",
-        "Also communication runtime. It moves data between ranks, below the framework: MPI, Gloo, NCCL.",
+        "Software below the framework that moves data between ranks: MPI, Gloo, NCCL; communication runtime.",
     ),
     Term(
         "backend",

@@ -2,7 +2,7 @@
 # title: Five dimensions at once
 # goal: Put idle ranks and empty memory to work.
 # able:
-#   - sum the gradients of two replicas that run in opposite directions
+#   - sum gradients of two replicas in opposite directions
 #   - count what each rank of a pipeline holds
 #   - judge a published speed-up
 # before: >-
@@ -23,8 +23,8 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# Suppose one image's activations (none recomputed) nearly fill rank 0's GPU. Rank 0 must finish its backward before
-# the next image, so one stage works at a time. This is **layer parallelism** (*Basic* below).
+# Suppose one image's activations, without recomputing, nearly fill rank 0's GPU. Rank 0 must finish its backward before
+# the next forward, so one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Stage 0 turns 256 × 256 pixels into eight maps, pooled to 64 × 64.
 
@@ -57,7 +57,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# For each `→`, `run_stage` (lesson 08) takes one image forward and backward. `SavedBytes` counts activations kept.
+# For each `→`, `run_stage` (lesson 08) takes one image forward and backward. `SavedBytes` counts activation bytes.
 # **Predict:** rank 0 holds about 2, 8 or 32 times as much as rank 1?
 
 
@@ -118,7 +118,7 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Still 4.75: image 0's backward frees its activations before rank 0 begins image 1. Rank 3 holds replica 1's stage 0: 4.75 too. Each rank keeps two stages' *model states* (weights, gradients, optimizer).
+# Still 4.75: image 0's backward frees its activations before rank 0 begins image 1. Rank 3 runs replica 1's stage 0: 4.75 too. Each rank keeps two stages' *model states* (weights, gradients, optimizer state).
 #
 # </details>
 
@@ -152,7 +152,8 @@ continue_with("17.1")
 # %%
 # %%px
 pipelines = {"→": (comm, cut(comm.rank)), "←": (mirror, cut(mirror.rank))}  # no gradients yet
-_ = run("→→→←")  # yours: four arrows, at least one of each
+order = "→→→←"  # yours: four arrows, at least one of each
+_ = run(order)
 first, second = (flat(stage) for _, stage in pipelines.values())
 sum_replicas(comm, first, second)
 print("equal:", np.allclose(first, flat(whole[comm.rank])), np.allclose(second, flat(whole[mirror.rank])))
@@ -167,7 +168,7 @@ print("equal:", np.allclose(first, flat(whole[comm.rank])), np.allclose(second, 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# We **replay** the orders: a forward takes one *slot*, a backward two; messages are free.
+# `replay` schedules each pass: a forward takes one *slot*, a backward two, a message none.
 
 
 # %%
@@ -191,7 +192,7 @@ def replay(order, forward=(1, 1, 1, 1), ratio=2, message=0):
 # %%
 from course.lessons.l17_five_dimensions.figures import draw_directions
 
-draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←"), "yours": replay("→→→←")})  # your order
+draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←"), "yours": replay(cluster[0]["order"])})
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
@@ -200,19 +201,19 @@ draw_directions({"Basic": replay("→→→→"), "MASTER": replay("→←→←
 #
 # </details>
 #
-# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs (speed-up 1.72). **Contest:** reach 1.72 with one parameter, then without it.
+# GEMS's authors report 7.25 hours for Basic and 4.21 for MASTER on four GPUs (speed-up 1.72). **Contest:** in `assumed`, reach 1.72 by one change, then otherwise.
 
 # %%
-yours = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
-basic, master = (replay(order * 500, **yours)[-1][-1] for order in ("→→", "→←"))
+assumed = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
+basic, master = (replay(order * 500, **assumed)[-1][-1] for order in ("→→", "→←"))
 print(f"1,000 images: MASTER is {basic / master:.2f} times as fast as Basic")
-draw_directions({"your MASTER, 4 images": replay("→←→←", **yours)})
+draw_directions({"your MASTER, 4 images": replay("→←→←", **assumed)})
 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
 # `forward` alone stays below 1.5: backwards take 2/3 of Basic's time and never overlap each other. `ratio` alone reaches 1.6 (at 1). `message` 4.2 gives 1.72; so does `forward` `(3.1, 1, 1, 1)` with `ratio` 1.
-# To find the cause, measure passes and messages.
+# To explain 1.72, time passes and messages.
 #
 # </details>
 #
@@ -227,7 +228,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# MASTER's speed-up is 9.36: efficiency 0.29, assuming equal work. The reported 16.1 is against Basic: 1.72 · 9.36. For another model, the paper reports 0.97 (1,024 GPUs).
+# MASTER's speed-up is 9.36: efficiency 0.29, assuming equal work. The reported 16.1 is against Basic: 1.72 · 9.36.
 #
 # </details>
 
@@ -245,7 +246,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 #      A second micro-batch fits if the rank's other stage leaves room.
 # ```
 #
-# A program trains three steps without one sum: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It compares each stage's weights with one process's.
+# A program omits one sum during three steps: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It prints each stage's largest weight change and error.
 #
 # Stages 0, 1 and 2 were off by 0.004, 0.0003 and 0.00003. **Vote:** which sum was missing? Try each.
 
@@ -255,7 +256,7 @@ outcome("MASTER's scaling efficiency from 4 to 128 GPUs?", round(4.21 * 60 / 27 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `sum_over_tiles`: only stage 0 has tiles, and its error reaches the others through its output. Without either other sum, all stages learn from half the images. Nothing hangs.
+# `sum_over_tiles`: only stage 0 has tiles, and its error reaches the others through its output. Omit another sum: all stages learn from half the images. Nothing hangs.
 #
 # </details>
 

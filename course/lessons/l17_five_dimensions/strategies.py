@@ -599,7 +599,7 @@ def without_sum(comm: MPI.Intracomm, name: str) -> None:
     with patch(f"{LIBRARY}hybrid.{name}", nothing):
         wrong = comm.allgather(hybrid_by_stage(HY_FI, comm))
     if comm.rank == 0:
-        print(f"         training moves   all sums   without {name}")
+        print(f"         largest change   all sums   without {name}")
         for stage in range(len(HY_FI.stages)):
             off, moved = (max(rank[stage][i] for rank in right if stage in rank) for i in (0, 1))
             mistaken = max(rank[stage][0] for rank in wrong if stage in rank)

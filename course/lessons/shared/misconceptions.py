@@ -36,6 +36,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "sums-are-bitwise-equal": "another number of ranks gives the same sum, to the last bit",
         "other-digits-are-a-bug": "a result with other last digits than yesterday's is wrong",
         "rounding-explains-it": "rounding explains every difference between two parallel sums",
+        "overhead-matters-little": "a tenth of a millisecond more per message changes nothing",
         "weak-is-strong": "weak scaling is strong scaling",
         "efficiency-is-a-wall": "when the efficiency has fallen to a half, more ranks bring nothing",
     },
