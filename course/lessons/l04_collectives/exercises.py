@@ -284,7 +284,7 @@ AFTER_REDUCE = Question(
         ),
         Option(
             "the loss that each had before",
-            reply="MPI left that, and so did Gloo on two ranks. But on four ranks, Gloo used the tensors of "
+            reply="MPI kept it, and so did Gloo on two ranks. But on four ranks, Gloo used the tensors of "
             "ranks 1 and 2 as work space, and left partial sums in them.",
             belief="others-stay-as-they-were",
         ),

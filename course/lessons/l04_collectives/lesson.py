@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. Its second call hangs; in training, it pairs with the others' next.
+# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. Its second call hangs; in training, it enters their next step's sum.
 #
 # </details>
 
@@ -95,7 +95,7 @@ from course.lessons.l04_collectives.figures import film
 
 film(
     cluster["films"],
-    "The ring sends chunks, doubling arrays (darker: more ranks; thick: changed)",
+    "The ring sends chunks; doubling sends arrays (darker: more ranks; thick: new)",
 )
 
 # %% [markdown]
@@ -147,7 +147,7 @@ def seconds(comm, way, nbytes, runs=3):
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    sizes = [int(float(each)) for each in sys.argv[1:] if each[0].isdigit()]  # notebook: none
+    sizes = [int(float(each)) for each in sys.argv[1:] if each[0].isdigit()]  # from the command line
     for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -161,7 +161,7 @@ if __name__ == "__main__":
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At the **crossover** size `b`, both take equally long. Compute `b` from `counts(8)`, α, β. We time b/2, b, 2b (delays: `0.01 0.04`):
+# At the **crossover** size `b`, both take equally long. Compute `b` from `counts(8)`, α, β. We time b/2, b, 2b (`0.01 0.04`: s, Gbit/s):
 
 # %% tags=["nbval-ignore-output"]
 b = 1_000_000  # replace: your crossover in bytes
@@ -170,7 +170,7 @@ b = 1_000_000  # replace: your crossover in bytes
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# 14α + 1.75βb = 3α + 3βb, so b = 440,000 bytes. Both take 294 ms.
+# 14α + 1.75βb = 3α + 3βb, so b = 440,000 bytes. In the model, both take 294 ms.
 #
 # </details>
 
@@ -192,7 +192,7 @@ if __name__ == "__main__" and comm.rank == 0:
 # <details><summary>Open after the run</summary>
 #
 # (c). The ring's extra messages grow with n, doubling's extra arrays only with log₂ n.
-# Each call pays α per message (the ring's 4,094: 41 s; at 2 µs, 8 ms), so PyTorch (lesson 07) sums several layers' gradients per call.
+# Each ring call pays 4,094 α: 41 s here, 8 ms at 2 µs. So DDP (lesson 07) sums several layers' gradients per call.
 #
 # </details>
 
@@ -201,14 +201,14 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | In MPI, 2 µs · 25 GB/s is 50 kB, as here, but doubling's additions (on CPUs) lower crossovers severalfold |
-# | NCCL | chooses ring or trees (lesson 14), not doubling; assumes up to 14 µs per message between nodes |
-# | training | partly hides all-reduces behind computing (overlap, lesson 06) |
+# | a fast network card per rank | In MPI, 2 µs and 25 GB/s give the same crossovers (α/β: 50 kB); doubling's additions (on CPUs) lower them severalfold |
+# | NCCL | chooses rings, trees (lesson 14) or others, not doubling; assumes up to 14 µs per message between nodes |
+# | data-parallel training | partly hides all-reduces behind computing (overlap, lesson 06) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A rank sends 2(n−1) messages, under two arrays (ring), or log₂ n arrays (doubling).
+# - A rank sends 2(n−1) chunks, together under two arrays (ring), or log₂ n arrays (doubling).
 # - On 4, 8, 16 … ranks, doubling beats the ring below the crossover, which grows with n (in the alpha-beta model).
 
 # %% [markdown] tags=["slide"]
@@ -216,7 +216,7 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Change section 3's `alpha, bandwidth`.
 #
-# <details><summary>What to listen for</summary>In the model, the ring wins on 64, doubling on 2,048. (Lesson 14 has an algorithm that beats both.)
+# <details><summary>What to listen for</summary>In the model, the ring wins on 64, doubling on 2,048. (Lesson 14's halving beats both.)
 #
 # ```
 #               crossover   ring   doubling
@@ -236,7 +236,7 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # On a cluster, several ranks share a node, and a message between nodes often costs more than one inside. Our ring knows the ranks' numbers, but not their nodes. Is that a problem?
 #
-# Suppose ranks 0 and 1 run on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring. Two of the ring's four links connect the nodes.
+# Suppose ranks 0 and 1 run on one node, and ranks 2 and 3 on another. All four sum 600 kB in a ring.
 
 # %%
 predict("How many kB does the ring send between the two nodes, all ranks together?", None)
@@ -305,13 +305,14 @@ if comm.rank == 0:
 # | arrays between the nodes, about | 64 · 2 = 128 | 64 · 2 = 128 |
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (`Reduce` and `Bcast`: trees, below) |
 #
-# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, but hardly any bytes. For small arrays, steps decide. Doubling on all 512 ranks, ordered by node, takes
-# only nine (but sends 3,072 arrays between nodes). For large arrays and one network card per node, prefer the ring of 512: our leaders leave the network idle during `Reduce` and `Bcast`. If each rank's GPU has its own card, leaders or a single ring leave most cards idle. Then let the GPUs
-# of a node run a reduce-scatter. Each GPU all-reduces its eighth with its counterparts on the other nodes; then the node's GPUs run an all-gather. Or run several rings at once, each through a different card, as NCCL does.
+# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, which small arrays gain from, but hardly any bytes.
+#
+# If each GPU has its own network card, a single ring or leaders leave most cards idle. Instead, the GPUs of a node run a reduce-scatter, each all-reduces its eighth with its
+# counterparts on the other nodes, and an all-gather follows. (NCCL runs several rings at once, each through a different card.)
 #
 # </details>
 #
-# **Remember:** for a ring, fill one node before the next. On many nodes with one network card each, leaders then save ring steps, but hardly any bytes between nodes.
+# **Remember:** for a ring, fill one node before the next. On many nodes, leaders save most of the ring's steps, but hardly any bytes between nodes.
 #
 # Inside a node, `Bcast` may run as a (binomial) **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight.
 
@@ -320,7 +321,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ### What does PyTorch call?
 #
-# Is our code as fast as MPI's own? We time 1 KiB, 64 KiB and 4 MiB, without delay. We use two ranks, one per core. Each sends one array in either algorithm; the ring needs two messages. **Predict** the winners: ring,
+# Is our code as fast as MPI's own? We time 1 KiB, 64 KiB and 4 MiB without delay on two ranks, one per core. In either algorithm, each sends one array; the ring needs two messages. **Predict** the winners: ring,
 # doubling or the library?
 
 
@@ -340,7 +341,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In our runs, our faster algorithm took 0.6 to 2.2 times the library's time. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling does twice as many additions. The model ignores additions and caches, so your order may differ.
+# In our runs, our faster algorithm took 0.5 to 2.2 times the library's time. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling adds twice as much, into twice as much new memory (`incoming`). The model ignores both, so your order may differ.
 # In the course's folder, `python -m benchmarks.allreduce` compares faster versions of ours with MPI and Gloo.
 #
 # </details>
@@ -357,7 +358,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, one per rank, choose NCCL. Besides rings, NCCL has two trees (lesson 14), each for half the array, and can let network switches add. For each call, NCCL chooses the algorithm it expects to be fastest. With trees, a rank sends about two arrays, piece by piece; each piece makes about 2·log₂(nodes) hops between nodes. On many nodes, trees can beat the ring even at 100 MB.
+# On NVIDIA's GPUs, one per rank, choose NCCL. For each call, NCCL chooses rings, trees (lesson 14) or sums in switches.
 # An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` each time before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
@@ -372,7 +373,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # | reduce | leaves the sum on the root |
 # | all-reduce | leaves the sum on all ranks |
 # | reduce-scatter | leaves a different part of the sum on each rank |
-# | **all-to-all** | sends a different part from each rank to each |
+# | **all-to-all** | sends each rank a different part from each rank |
 #
 # Does `reduce` do the same on every backend? Four ranks hold 1, 10, 100 and 1000, and reduce them to rank 0. We try Gloo on ranks 0 and 1 only, then on all four, then this course's
 # backend `mpi4py`, which calls MPI. Gloo's ranks find each other in a **store** (a small table that all can reach). **Predict:** what does rank 1 hold afterwards?
@@ -410,7 +411,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 #
 # **Remember:** after `reduce`, read the tensor only on `dst`. Backends leave different values on the other ranks.
 #
-# In PyTorch 2.13, Gloo and our backend offer `reduce_scatter` and `all_to_all`. Only `dist.monitored_barrier`, which names late ranks, needs Gloo
+# In PyTorch 2.13, Gloo and our backend offer `reduce_scatter` and `all_to_all`. Only Gloo has `dist.monitored_barrier`, which names late ranks
 # ([table of calls](../packages/torch_mpi4py/README.md#which-operation-works-on-which-backend)).
 
 # %% tags=["exercise: 04.q5"]

@@ -81,11 +81,11 @@ def step(
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
     # a stage waits while the pipeline fills and drains (equal stages, 1F1B; stages' messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
-    # ring trips: 2 per all-reduce (one per step); ZeRO-3: 2 all-gathers, 1 reduce-scatter per micro-batch
+    # ring trips: 1 all-reduce (2 trips) per step; ZeRO-3: 2 all-gathers, 1 reduce-scatter per micro-batch
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # ZeRO-3 sends during all computing; others in the last micro-batch's backward (2/3 of its computing)
-    # (ZeRO-1 sends half after updating; we hide this, too)
+    # (ZeRO-1 gathers weights after updating; we hide this, too)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed

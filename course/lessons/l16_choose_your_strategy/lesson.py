@@ -78,7 +78,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). ZeRO-3 and tensor ranks finish each micro-batch before the next. A pipeline's first stage holds eight when the first gradient returns. With 64 smaller ones, 1F1B still keeps eight: they fit.
+# (b). ZeRO-3 and tensor ranks finish each micro-batch before the next. A pipeline's first stage holds eight when the first gradient returns. With 64 smaller micro-batches, 1F1B keeps eight: they fit.
 #
 # </details>
 
@@ -106,7 +106,7 @@ if __name__ == "__main__" and rank == 0:
 # %% [markdown] tags=["subslide"]
 # <details><summary>Open after the run</summary>
 #
-# (a). ZeRO-3's messages all hide.
+# (a). ZeRO-3's messages (1.2 s) hide.
 #
 # </details>
 #
@@ -122,27 +122,18 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token* (an all-reduce: 4, beside backward's 4). Messages can hide if 6 / `link` is less than 6 · tokens / `rate`:
+# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token* (all-reduce: sends 4; backward: computes 4). Messages can hide if 6 / `link` is less than 6 · tokens / `rate`:
 #
 # **In a dense model (no experts) in 16 bits, data messages in a ring can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
 # On NVLink, that is 928 tokens; we have 2,048. (Long rings' latency and 32-bit gradients require more.)
 #
 # </details>
-#
-# DLRover trained 7 billion parameters with ZeRO-3 on 8 and on [64 A100s](https://github.com/intelligent-machine-learning/dlrover/blob/d39a369cb6bb3ae2031bea17ff17246428aca110/atorch/examples/llama2/README.md): 100 GB/s per node, four sequences per GPU. **Vote:** how much of a GPU's speed
-# remained on 64? (a) 50 %, (b) 80 %, (c) 95 %.
-#
-# <details><summary>Open after the vote</summary>
-#
-# (c): 195 of 205 Tflop/s (recomputing counted). A ring enters each node once, at 100 GB/s, so 2,180 tokens suffice; four sequences have 8,192 (our guess).
-#
-# </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Each customer has one node and orders 10,000 steps. `chat` is our job. `cards`' GPUs have 28.8 GB, about half the rate, and 10 GB/s inside the node. `genome` trains on four long sequences per step.
+# Each customer orders 10,000 steps on one node. `chat` is our job. `cards`' GPUs have 28.8 GB, about half the rate, and 10 GB/s between them. `genome` has `chat`'s node, and four long sequences per step.
 #
 # Each mark is half a second: █ computing, · idle, T tensor messages, D exposed data messages. A plan that exceeds memory costs 100 hours.
 
@@ -162,7 +153,8 @@ def hours(name, **plan):
     marks = zip("█·TD", ("computing", "idle", "tensor_messages", "exposed"))
     fits = needed <= asked["capacity"]
     bar = "".join(mark * round(2 * part[of]) for mark, of in marks) if fits else "out of memory"
-    print(f"{name:7}{needed / 1e9:5.1f} GB", bar)
+    hidden = min(part["cover"], part["data_messages"])
+    print(f"{name:7}{needed / 1e9:5.1f} GB", bar, f"hidden: {hidden:.1f} s")
     return 10_000 * part["total"] / 3600 if fits else 100
 
 
@@ -189,14 +181,14 @@ if rank == 0:
 outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["cards"], word="computed")
 
 # %% [markdown]
-# **Your turn:** bet ZeRO-3 on `cards`. What hides? Then get the bill below 37 hours in three runs (record: 36.1).
+# **Your turn:** bet ZeRO-3 (8 micro-batches) on `cards`. What hides? Then get the bill below 37 hours in three runs (record: 36.1).
 #
 # <details><summary>Open after your last try</summary>
 #
 # The rule says where tensor ranks belong, not when to use them.
 #
 # - `chat`: ZeRO-1 (fewer bytes) or ZeRO-3, 8 micro-batches.
-# - `cards`: pipeline 8, 64 micro-batches. (Pipeline 4 × data 2, ZeRO-1, nearly ties.) ZeRO-3 (80.5 hours, 6.4 s hidden) would need 11,500 tokens per micro-batch; memory allows 2,048 (without recomputing).
+# - `cards`: pipeline 8, 64 micro-batches. (Pipeline 4 × data 2, ZeRO-1, nearly ties.) ZeRO-3 (80.5 hours; 6.4 of 29 s hide) needs 11,500 tokens per micro-batch; memory allows 2,048 (without recomputing).
 # - `genome`: data 4 (ZeRO-1 or 3) × tensor 2, 1 micro-batch. Four sequences feed four data ranks.
 #
 # </details>
@@ -206,8 +198,8 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | A ring enters each node once, at 200 GB/s: messages can hide above 1,090 tokens per data rank. A tensor group's rings share the link: 8,720. |
-# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight (data messages are then exposed). |
+# | 64 GPUs | A ring enters each node once; at 200 GB/s, messages can hide above 1,090 tokens per data rank. Eight tensor ranks' rings share it: 8,720. |
+# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight (exposing data messages). |
 # | 2,048 GPUs | Long rings have high latency. If states and batch allow, use HSDP: ZeRO-3 inside groups of nodes, one all-reduce per step between them. |
 
 
@@ -235,7 +227,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # A pipeline won for `cards`, a mixture for `genome`. A fourth customer has `cards`' GPUs and link, and trains on *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
-# For every way to divide eight GPUs, the next cell runs your `16_plan.py` and shows the fastest form (ZeRO stage, micro-batches) that fits, else the smallest. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. Click on a total to see the lines that computed it.
+# The next cell runs your `16_plan.py` for every way to divide eight GPUs. It shows the fastest form (ZeRO stage, micro-batches) that fits, else the smallest. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. Click on a total to see the lines that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -301,7 +293,16 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 #
 # </details>
 #
-# The second test: DLRover published runs of Llama 2 (7 billion parameters) on eight A100s. Two of them differ in one thing: tensor 2 instead of pipeline 2. For tensor 2, your program says 3 % less throughput. **Predict:** how many % less did DLRover measure?
+# The second test: DLRover trained 7 billion parameters with ZeRO-3 on 8 and on [64 A100s](https://github.com/intelligent-machine-learning/dlrover/blob/d39a369cb6bb3ae2031bea17ff17246428aca110/atorch/examples/llama2/README.md): 100 GB/s per node, four sequences per GPU. **Vote:** how much of a GPU's speed
+# remained on 64? (a) 50 %, (b) 80 %, (c) 95 %.
+#
+# <details><summary>Open after the vote</summary>
+#
+# (c): 195 of 205 Tflop/s (recomputing counted). A ring enters each node once, at 100 GB/s, so 2,180 tokens suffice; four sequences of 2,048 (our guess) have 8,192.
+#
+# </details>
+#
+# DLRover also published runs of Llama 2 (7 billion parameters) on eight A100s. Two of them differ in one thing: tensor 2 instead of pipeline 2. For tensor 2, your program says 3 % less throughput. **Predict:** how many % less did DLRover measure?
 
 # %%
 predict("How many % less did tensor 2 reach than pipeline 2?", None)
@@ -335,7 +336,7 @@ show(cluster["rows"][0], x="plan", y="throughput")
 #
 # </details>
 #
-# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory in the second training step: Adam's state exists only after the first. The program leaves out recomputing (pipeline 2: 93 GB; DLRover, recomputing: 40), logits and ZeRO-3's gathered blocks. It spreads embeddings evenly over stages.
+# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory in the second training step: Adam's state exists only after the first. The program leaves out recomputing, logits and ZeRO-3's gathered blocks, and spreads embeddings evenly. (Pipeline 2: 93 GB; DLRover, recomputing: 40 GB.)
 #
 # A **planner** (`course/lessons/l16_choose_your_strategy/planner`) computes layer by layer, with rates that `course machine` measures. On two cores, its choice was within 10 % of the fastest plan in 22 of 24 cases. [A table](../docs/ways-to-split.md#which-one-when) compares two guides' advice with our numbers.
 

@@ -1,4 +1,4 @@
-"""Exercise and predictions of lesson 17: who adds which gradients, and what a speed-up compares."""
+"""Exercise and predictions of lesson 17: who adds which gradients, and what two directions hold and save."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -135,8 +135,8 @@ PREDICTIONS = (
     ),
     Prediction(
         id="17.p2",
-        question="MASTER's scaling efficiency from 4 to 128 GPUs?",
+        question="How many times as fast as Basic is MASTER?",
         objectives=(3,),
-        targets=("any-baseline-will-do", "data-ranks-scale-ideally"),
+        targets=("two-directions-twice-as-fast",),
     ),
 )
