@@ -12,7 +12,7 @@ from mpi_classroom.exercises import Exercise, Prediction, WrongAnswer, changed, 
 
 
 def _gradient_of(replica: int, stage: int, lengths: Sequence[int]) -> np.ndarray:
-    """A gradient whose digits say of which stage and replica it is."""
+    """A gradient whose digits name its stage and replica."""
     return np.full(lengths[stage], 10.0 ** (2 * stage + replica))
 
 
@@ -32,7 +32,7 @@ def _check_sum(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> No
         "changed `second` only; `first` lacks the other replica's gradients.": both(
             one[stage], right[mirrored]
         ),
-        "took the mean; the loss is a sum over all images, so the gradients are added.": both(
+        "took the mean; the loss is a sum over all images, so add the gradients.": both(
             right[stage] / 2, right[mirrored] / 2
         ),
         "sent an array to which it had already added: one replica counts twice. Send both first.": both(

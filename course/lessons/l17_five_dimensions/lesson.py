@@ -23,10 +23,9 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# Suppose one image's activations, without recomputing, nearly fill rank 0's GPU. Rank 0 must finish its backward before
-# the next forward, so one stage works at a time. This is **layer parallelism** (*Basic* below).
+# A pipeline (lesson 08) needs several micro-batches. Suppose one image's activations, without recomputing, nearly fill rank 0's GPU. Then rank 0 finishes an image's backward before the next image's forward, and one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
-# Stage 0 turns 256 × 256 pixels into eight maps, pooled to 64 × 64.
+# Stage 0 turns 256 × 256 pixels into eight feature maps, pooled to 64 × 64.
 
 
 # %%
@@ -85,7 +84,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 9.5 times. Stage 0 keeps the image (0.5 MiB), ReLU's eight full-size maps (4) and pooling's indices (0.25). Stage 1 keeps its input and ReLU's output (0.25 each).
+# 9.5 times. Stage 0 keeps the image (0.5 MiB), ReLU's eight full-size maps (4) and pooling's indices (0.25). Stage 1 keeps two small arrays (0.25 each).
 #
 # </details>
 
@@ -125,7 +124,7 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Our loss sums over all images, so we sum each stage's gradients over replicas. For comparison, each rank runs the whole model.
+# Each stage now exists twice, and its copies see different images. Our loss sums over all images, so the copies' gradients must be added. For comparison, each rank also runs the whole model.
 
 
 # %%
@@ -162,14 +161,14 @@ print("after:", np.allclose(first, flat(whole[comm.rank])), np.allclose(second, 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes, up to rounding (without dropout, batch norm). (To train, copy the sums into `.grad`.) If replicas averaged their losses, `→→→←` would weigh the last image triple.
+# Yes, up to rounding (no dropout or batch norm). To train, copy the sums into `.grad`. If replicas averaged their losses, `→→→←` would triple the last image's weight.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# By default, a forward in `replay` takes one *slot*, a backward two, a message none.
+# `replay` lets each rank run its passes, image by image, as soon as their inputs are there. A forward takes one *slot*, a backward two, a message none.
 
 
 # %%
@@ -188,7 +187,7 @@ def replay(order, forward=(1, 1, 1, 1), ratio=2, message=0):
 
 
 # %% [markdown]
-# **Predict:**
+# **Predict** for four images:
 
 # %%
 predict("How many times as fast as Basic is MASTER?", None)
@@ -203,17 +202,17 @@ draw_directions({"Basic": basic, "MASTER": master, "yours": own})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Each direction change saves 3 of 12 slots: three forwards overlap the previous image's backwards. Over many images: 12 / 9 = 1.33.
+# Alone, an image takes 12 slots. Each change of direction saves three: three forwards overlap the previous image's backwards. Over many images, that gives 12 / 9 = 1.33.
 #
 # </details>
 #
-# On four GPUs, GEMS's authors report 7.25 hours for Basic, 4.21 for MASTER (speed-up 1.72). **Contest:** reach 1.72 by changing one entry of `assumed`, then the other two.
+# On four GPUs, GEMS's authors report 7.25 hours for Basic, 4.21 for MASTER (speed-up 1.72). **Contest:** reach 1.72 by changing one entry of `assumed`, then only the other two.
 
 # %%
 assumed = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
 slow, fast = (replay(order * 500, **assumed)[-1][-1] for order in ("→→", "→←"))
 print(f"1,000 images: MASTER is {slow / fast:.2f} times as fast as Basic")
-draw_directions({"your MASTER, 4 images": replay("→←→←", **assumed)})
+draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("→←→←", **assumed)})
 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
@@ -236,7 +235,7 @@ draw_directions({"your MASTER, 4 images": replay("→←→←", **assumed)})
 #      A second micro-batch fits if the rank's other stage leaves room.
 # ```
 #
-# A program trains without one sum: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It prints each stage's largest weight change and difference from one process.
+# The library's Hy-Fi trains with all sums and without one: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). Then each stage's weights are compared with one process's.
 #
 # A colleague's stages were off by 0.004, 0.0003 and 0.00003. **Vote:** which sum was missing? Try each.
 
@@ -246,14 +245,14 @@ draw_directions({"your MASTER, 4 images": replay("→←→←", **assumed)})
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `sum_over_tiles`: only stage 0 has tiles, and its error reaches the others through its output. Without another sum, every stage learns from half the images. Nothing hangs.
+# `sum_over_tiles`: only stage 0 has tiles; its error reaches the others through its output. Without either other sum, every stage learns from half the images. Nothing hangs.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - If four equal stages hold two micro-batches, GPipe takes 7.5 slots per image (free messages); MASTER takes 9, with twice the model states.
+# - If two images fit, GPipe on four equal stages takes 7.5 slots per image (free messages). MASTER takes 9 and doubles model states.
 # - Tiles exchange edges (halos): keep an image's tiles inside one machine.
 
 # %% [markdown] tags=["slide"]
@@ -261,12 +260,12 @@ draw_directions({"your MASTER, 4 images": replay("→←→←", **assumed)})
 #
 # - Count memory on every rank: the fullest must fit.
 # - With one image per rank at a time, GEMS doubles model states, not the fullest rank's activations.
-# - Different assumptions give the published speed-up. Measure which one holds.
+# - Different assumptions give the published speed-up. Measure which holds.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# An image needs 60 GB of activations, model states 12 GB. Which processes most images per hour on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
+# An image needs 60 GB of activations, model states 12 GB. Which has the highest throughput on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
 # <details><summary>What to listen for</summary>(b), unless halos, gradient sums or late layers' small maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most. (c) catches up only with many micro-batches.</details>

@@ -5,7 +5,7 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "layer parallelism",
-        "A pipeline with one micro-batch at a time: one stage works. GEMS's baseline, *Basic*.",
+        "A pipeline with one micro-batch at a time: only one stage works. GEMS's baseline, *Basic*.",
     ),
     Term(
         "GEMS",
