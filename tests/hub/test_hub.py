@@ -4,8 +4,7 @@ Each has a server of `course lab`, ranks, and a copy of the lessons. The test ne
 host of its own: accounts with passwords that PAM asks for, their homes, the course in /opt/course. What a hub
 needs comes from its lock by pip, the proxy by npm, both into build/tools.
 
-There is no Docker engine here: with containers.py, engine.py answers the real DockerSpawner; hub and server
-have other addresses. Not tried: SystemdSpawner, The Littlest JupyterHub.
+Not tried: SystemdSpawner, DockerSpawner, The Littlest JupyterHub.
 """
 
 import http.cookiejar
@@ -28,7 +27,6 @@ from typing import Any
 import npm
 import psutil
 import pytest
-import yaml
 
 from course.paths import ROOT
 from course.tools.pins import pins
@@ -55,14 +53,6 @@ c.JupyterHub.load_roles = [
     {{"name": "test", "services": ["test"], "scopes": ["admin:users", "admin:servers", "tokens"]}}
 ]
 """
-WITHOUT_ENGINE = """
-import sys
-sys.path.insert(0, "/opt/course/tests/hub")
-c.JupyterHub.spawner_class = "engine.WithoutEngine"
-c.JupyterHub.hub_ip = "127.0.0.1"
-c.DockerSpawner.port = {port}
-"""
-DOCKER_SPAWNER = ("dockerspawner==14.0.0", "docker==7.2.0", "escapism<2")
 HOST = """
 set -e
 for file in passwd group shadow; do mount --bind "$0/$file" "/etc/$file"; done
@@ -123,19 +113,18 @@ def closed_folder(path: Path) -> str:
 
 
 def packages_of(lock: Path) -> Path:
-    """A folder with what a lock pins, and DockerSpawner, which pip makes once."""
+    """A folder with what a lock pins, which pip makes once."""
     folder = ROOT / "build" / "tools" / lock.stem
     pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--no-deps"]
-    pip += ["--target", str(folder)]
+    pip += ["--target", str(folder), "--require-hashes", "--requirement", str(lock)]
     wanted = pins(lock.read_text())["jupyterhub"]
     if (folder / f"jupyterhub-{wanted}.dist-info").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
-    for words in (["--require-hashes", "--requirement", str(lock)], DOCKER_SPAWNER):
-        ran = subprocess.run([*pip, *words], text=True, capture_output=True)
-        if ran.returncode:
-            shutil.rmtree(folder, ignore_errors=True)
-            pytest.skip(f"pip could not install {lock.name}: {ran.stderr.strip().splitlines()[-1]}")
+    ran = subprocess.run(pip, text=True, capture_output=True)
+    if ran.returncode:
+        shutil.rmtree(folder, ignore_errors=True)
+        pytest.skip(f"pip could not install {lock.name}: {ran.stderr.strip().splitlines()[-1]}")
     return folder
 
 
@@ -171,8 +160,6 @@ def running(
     port = free_port()
     ports = {"port": port, "hub_port": free_port(), "api_port": free_port()}
     config = CONFIG.format(name=name, proxy=proxy, **ports) + own
-    if name == "containers.py":
-        config += WITHOUT_ENGINE.format(port=free_port())
     (folder / "jupyterhub_config.py").write_text(config)
     if change:
         text = (ROOT / "docs" / "hub" / name).read_text()
@@ -248,11 +235,9 @@ class Browser:
         return found[-1]
 
 
-@pytest.mark.parametrize(
-    ("name", "number"), [("one_install.py", "6"), ("one_install.py", "5"), ("containers.py", "6")]
-)
-def test_a_plain_user_logs_in_to_the_hub_as_it_is_shipped(tmp_path: Path, name: str, number: str) -> None:
-    with running(tmp_path, name, number) as hub:
+@pytest.mark.parametrize("number", LOCKS)
+def test_a_plain_user_logs_in_to_the_hub_as_it_is_shipped(tmp_path: Path, number: str) -> None:
+    with running(tmp_path, "one_install.py", number) as hub:
         browser = Browser(hub)
         status, where, page = browser.log_in("one")
         assert status == 200 and "/hub/login" not in where, page
@@ -263,28 +248,9 @@ def test_a_plain_user_logs_in_to_the_hub_as_it_is_shipped(tmp_path: Path, name: 
         assert "Invalid username or password" in Browser(hub).log_in("two", "guessed")[2]
 
 
-def test_a_learners_container_is_asked_for_with_the_limits_of_compose(tmp_path: Path) -> None:
-    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["course"]
-    with running(tmp_path, "containers.py") as hub:
-        browser = Browser(hub)
-        browser.log_in("one")
-        browser.open_server("one")
-        request = json.loads((tmp_path / "created.json").read_text())
-    assert request["image"] == "mpi-course-hub" and request["command"] == ["course", "lab", "--no-browser"]
-    assert request["environment"]["COURSE_OFFLINE"] == "1"
-    host = request["host_config"]
-    assert (host["CapDrop"], host["SecurityOpt"]) == (compose["cap_drop"], compose["security_opt"])
-    assert (host["PidsLimit"], host["ReadonlyRootfs"]) == (compose["pids_limit"], True)
-    assert (host["ShmSize"], host["Memory"]) == (1 << 30, 4 << 30)
-    assert host["CpuQuota"] == 2 * host["CpuPeriod"]
-    assert [f"{place}:{options}" for place, options in host["Tmpfs"].items()] == compose["tmpfs"]
-    assert host["Binds"] == ["my_course-one:/course/my_course:rw"]
-
-
-@pytest.mark.parametrize("name", ["one_install.py", "containers.py"])
-def test_without_a_word_of_who_may_log_in_nobody_may(tmp_path: Path, name: str) -> None:
+def test_without_a_word_of_who_may_log_in_nobody_may(tmp_path: Path) -> None:
     change = ("c.PAMAuthenticator.allow_all = True\n", "")
-    with running(tmp_path, name, change=change) as hub:
+    with running(tmp_path, "one_install.py", change=change) as hub:
         status, _, page = Browser(hub).log_in("one")
         assert status == 403, page
 

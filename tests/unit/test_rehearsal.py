@@ -1,4 +1,4 @@
-"""A class on one server: who may come in, what ends, and a rehearsal that says who got no ranks.
+"""A class on one server: who may come in, what a container may do, what ends, and a rehearsal.
 
 tests/hub does it with a real JupyterHub.
 """
@@ -6,6 +6,7 @@ tests/hub does it with a real JupyterHub.
 from pathlib import Path
 
 import pytest
+import yaml
 from traitlets.config import Config
 
 from course.paths import ROOT
@@ -44,6 +45,19 @@ def test_only_who_is_on_the_list_comes_in_and_what_is_idle_ends(
     assert config.Spawner.environment["COURSE_OFFLINE"] == "1"
     assert any("cull_idle_timeout" in each for each in config.Spawner.args)
     assert "services" not in config.JupyterHub, "without a token nobody may start servers"
+
+
+def test_a_learners_container_has_the_limits_of_compose() -> None:
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["course"]
+    config = Config()
+    exec((HUB / "containers.py").read_text(), {"get_config": lambda: config})
+    asked, limits = config.DockerSpawner, dict(config.DockerSpawner.extra_host_config)
+    tmpfs = [f"{place}:{options}" for place, options in limits.pop("tmpfs").items()]
+    assert limits == {name: compose[name] for name in limits} and len(limits) == 5
+    assert tmpfs == compose["tmpfs"]
+    assert (asked.mem_limit, asked.cpu_limit) == ("4G", 2)
+    assert asked.environment["COURSE_OFFLINE"] == "1"
+    assert config.PAMAuthenticator.allow_all is True and "allow_all" not in config.Authenticator
 
 
 def test_the_names_of_the_settings_are_those_of_jupyter(
