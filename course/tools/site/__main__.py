@@ -16,7 +16,6 @@ from course.tools.site.pages import (
     course_map,
     exercises_page,
     folder_index,
-    glossary_page,
     study_page,
 )
 
@@ -85,7 +84,6 @@ def _lessons(folder: Path) -> None:
         _write(folder / "notebooks" / lesson.path.name, nbformat.writes(lesson_page(lesson)) + "\n")
     _write(folder / "notebooks" / "index.md", course_map(lessons))
     _write(folder / "exercises.md", exercises_page(lessons))
-    _write(folder / "docs" / "glossary.md", glossary_page(lessons))
 
 
 def _api(folder: Path) -> None:

@@ -1,11 +1,10 @@
-"""Pages made from the course's data: course map, exercises, glossary, the study, the index of the API."""
+"""Pages made from the course's data: course map, exercises, the study, the index of the API."""
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from course.lessons.l07_ddp_on_mnist.study_results import load
-from course.lessons.shared.glossary import glossary
 from course.tools.build import source_of
 from course.tools.catalogue import Lesson
 from course.tools.frame import read_frame
@@ -74,22 +73,6 @@ def _title(item: object) -> str:
     if isinstance(item, Question):
         return f"Question: {item.question.splitlines()[0]}"
     return str(getattr(item, "title", ""))
-
-
-def glossary_page(lessons: Sequence[Lesson]) -> str:
-    """Every term with its definition and the lesson that introduces it; search finds the terms."""
-    by_number = {lesson.number: lesson for lesson in lessons}
-    entries = []
-    for number, terms in glossary().items():
-        lesson = by_number[number]
-        link = f"([{number} · {lesson.title}](../notebooks/{lesson.path.name}))"
-        entries += [
-            (each.term, f"{each.term}\n  {each.definition} {link}") for each in terms if each.definition
-        ]
-    entries.sort(key=lambda entry: entry[0].casefold())
-    words = "The terms of the course, each with the lesson that introduces it."
-    body = "\n\n".join(text for _, text in entries)
-    return f"# Glossary\n\n{words}\n\n::::{{glossary}}\n{body}\n::::\n"
 
 
 def study_page() -> str:
