@@ -11,7 +11,6 @@ from rich.table import Table
 
 from course.lessons.l07_ddp_on_mnist.study_results import REPORT, ResultsError, Study, load
 from course.lessons.l07_ddp_on_mnist.study_tables import finals, grouped, timings
-from course.tools.study.display import LOG_WIDTH, StudyDisplay
 from course.tools.study.hosts import StudyHosts
 from course.tools.study.job import Data, StudyError
 from course.tools.study.machine import about_this_study
@@ -21,6 +20,8 @@ from course.tools.study.run import run_study, store_report
 from course_lib.data.mnist import load_mnist
 from course_lib.data.storage import DataError
 from mpi_classroom.launch import available_cores
+
+LOG_WIDTH = 250  # lines of a log are not folded
 
 
 def measure(
@@ -50,7 +51,7 @@ def measure(
     if hosts:
         cases = [case for case in cases if not case.replayed]
         hosts.layout(max(case.ranks for case in cases))  # says now if they do not fit
-    study = run_study(cases, data, folder, about, StudyDisplay(), hosts.layout if hosts else None)
+    study = run_study(cases, data, folder, about, hosts.layout if hosts else None)
     report(folder, study)
     return study
 

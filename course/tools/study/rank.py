@@ -58,21 +58,14 @@ def first(data: Dataset, images: int) -> Dataset:
     return replace(data, train_images=data.train_images[:images], train_labels=data.train_labels[:images])
 
 
-class Signs:
-    """Reports, once per second, how far this case is: a bar moves by it, and silence is a sign too."""
-
-    def __init__(self, comm: MPI.Intracomm, number: int, steps: int) -> None:
-        self.comm, self.number, self.steps = comm, number, steps
-        self.done, self.next = 0, 0.0
-
-    def count(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The same batches."""
-        for batch in batches:
-            if time.monotonic() >= self.next:
-                send_report(self.comm, case=self.number, share=self.done / self.steps)
-                self.next = time.monotonic() + SIGN_SECONDS
-            yield batch
-            self.done += 1
+def with_signs(comm: MPI.Intracomm, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The same batches; about once per second rank 0 says that it is alive."""
+    said = 0.0
+    for batch in batches:
+        if time.monotonic() >= said + SIGN_SECONDS:
+            said = time.monotonic()
+            send_report(comm, alive=True)
+        yield batch
 
 
 def run_case(comm: MPI.Intracomm, case: Case, data: Dataset, number: int, groups: Groups) -> None:
@@ -85,13 +78,12 @@ def run_case(comm: MPI.Intracomm, case: Case, data: Dataset, number: int, groups
     warm_up(comm, case, data, groups)
     recorder, model = Recorder(comm), build(case.model, seed=case.seed)
     step = make_case_step(comm, case, model, recorder, groups)
-    signs = Signs(comm, number, sum(map(len, order)))
     wall, cores = 0.0, all_cores(comm)
     for epoch, batches in enumerate(order, start=1):
         mine = shard_batches(comm, data.train_images, data.train_labels, batches)
         comm.Barrier()
         with recorder.span("epoch"):
-            measured = fit(step, signs.count(mine))
+            measured = fit(step, with_signs(comm, mine))
         score = evaluate_shard(comm, model, data.test_images, data.test_labels)
         spans, report = recorder.gather(), gather_metrics(comm, measured, score)
         if spans is not None and report is not None:
@@ -161,7 +153,7 @@ def main(task: str) -> None:
     data = dataset(*asked["data"])
     operations, groups = None, Groups(comm)
     for number, case in enumerate(cases):
-        send_report(comm, case=number, share=0.0)
+        send_report(comm, case=number, begun=True)
         if case.replayed:
             operations = operations or measure_operations(comm)
             row = replay_row(comm, case, first(data, case.images), operations)

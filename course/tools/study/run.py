@@ -7,19 +7,21 @@ same command, given again, goes on where it stopped; only the run that was under
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import filelock
 
 from course.lessons.l07_ddp_on_mnist.study_results import (
     ACCURACY,
     ENGINES,
+    MEASURED,
     MEASUREMENTS,
     PARTS,
+    REPLAYED,
     Case,
     EpochRow,
     ResultsError,
@@ -33,14 +35,6 @@ from course.tools.study.plan import START_SECONDS, estimated_seconds, job_size, 
 from course_lib.data.storage import could_not_write, replace_file
 from course_lib.training.models import MNIST_MODELS
 from mpi_classroom.layout import Layout
-
-
-class Display(Protocol):
-    """The observer of a study: its methods are called with what runs, how far it is, and what came out."""
-
-    def study(self, finished: int, total: int) -> AbstractContextManager[None]: ...
-    def running(self, case: Case, share: float, left_seconds: float) -> None: ...
-    def done(self, rows: Sequence[EpochRow], number: int, total: int, left_seconds: float) -> None: ...
 
 
 @dataclass
@@ -71,7 +65,6 @@ def run_study(
     data: Data,
     folder: Path,
     about: dict[str, Any],
-    display: Display,
     layout: Callable[[int], Layout] | None = None,
 ) -> Study:
     """Measure those of `cases` that `folder` does not have yet; the results, those of earlier runs included.
@@ -89,24 +82,39 @@ def run_study(
         done = {row.case for row in kept}
         left = [case for case in cases if case not in done]
         clock = Clock(about["machine"]["cores"])
-        with display.study(len(cases) - len(left), len(cases)):
-            for group in jobs(left):
-                where = layout(job_size(group[0])[0]) if layout else None
-                for rows in run_group(group, left, data, folder, clock, display, where):
-                    kept += [row.untimed() for row in rows] if elsewhere else rows
-                    store(folder, sorted(kept, key=order), about)
-                    left.remove(rows[0].case)
-                    display.done(rows, len(cases) - len(left), len(cases), clock.left(left))
+        if len(left) < len(cases):
+            print(f"{len(cases) - len(left)} of {len(cases)} runs are here already; going on from there.")
+        for group in jobs(left):
+            where = layout(job_size(group[0])[0]) if layout else None
+            for rows in run_group(group, data, folder, clock, where):
+                kept += [row.untimed() for row in rows] if elsewhere else rows
+                store(folder, sorted(kept, key=order), about)
+                left.remove(rows[0].case)
+                print(f"{len(cases) - len(left):3} of {len(cases)}  {outcome(rows)}", end="")
+                print(f"; {say_left(clock.left(left))}" if left else "", flush=True)
     return load(folder)
+
+
+def outcome(rows: Sequence[EpochRow]) -> str:
+    """What came out of a case, in one line."""
+    last = rows[-1]
+    accuracy = f", test accuracy {last.test_accuracy:.2%}" if last.test_accuracy is not None else ""
+    label = "" if last.label in (MEASURED, REPLAYED) else f" ({last.label})"
+    return f"{last.case.name}: {last.epoch_seconds:.3g} s per epoch{label}{accuracy}"
+
+
+def say_left(seconds: float) -> str:
+    """How long it will still take, as one says it."""
+    if seconds < 90:
+        return f"about {max(5, round(seconds / 5) * 5)} s left"
+    return f"about {round(seconds / 60)} min left"
 
 
 def run_group(
     group: Sequence[Case],
-    left: Sequence[Case],
     data: Data,
     folder: Path,
     clock: Clock,
-    display: Display,
     layout: Layout | None,
 ) -> Iterator[list[EpochRow]]:
     """The rows of each case of one job, as soon as it is done."""
@@ -122,11 +130,8 @@ def run_group(
                 clock.note(case, time.monotonic() - began)
                 yield rows
                 rows, began = [], time.monotonic()
-            elif message["share"] == 0.0:
-                began = time.monotonic()
             else:
-                rest = clock.left(left) - message["share"] * clock.seconds(case)
-                display.running(case, message["share"], rest)
+                began = time.monotonic()
     except StudyError as error:
         cases = len({row.case for row in load(folder).rows})
         raise StudyError(f"{error}, during {case.name}; {what_is_kept(cases)}") from None

@@ -9,7 +9,6 @@ from rows import ABOUT, a_case, a_row
 
 from course.lessons.l07_ddp_on_mnist.study_results import MEASUREMENTS, OWN_MPI
 from course.tools.study import job, run
-from course.tools.study.display import StudyDisplay
 from course.tools.study.job import StudyError
 from course.tools.study.plan import DRAW
 from course.tools.study.run import run_study
@@ -27,7 +26,7 @@ class Ranks:
 
     def __call__(self, cases, data, layout):
         for number, case in enumerate(cases):
-            yield {"case": number, "share": 0.0}
+            yield {"case": number, "begun": True}
             for epoch in range(1, case.epochs + 1):
                 if case == self.stop_in:
                     raise self.error
@@ -38,7 +37,7 @@ class Ranks:
 
 
 def study(folder, cases=CASES, about=ABOUT):
-    return run_study(cases, DATA, folder, about, StudyDisplay())
+    return run_study(cases, DATA, folder, about)
 
 
 @pytest.mark.parametrize("stop", range(len(CASES)))
