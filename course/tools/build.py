@@ -17,7 +17,6 @@ notebook is up to date without running it. A build that fails leaves the old not
     python -m course.tools.build              all lessons
     python -m course.tools.build 02 06        these
     python -m course.tools.build --text 06    a text has changed, no code: keep the outputs, run nothing
-    python -m course.tools.build --times 06   only measure again how long it runs: keep the outputs
 """
 
 import argparse
@@ -42,13 +41,11 @@ from course.tools.frame import FrameError, framed, stem
 from course.tools.parts import (
     MORE,
     RUN_SECONDS,
-    SECTION_SECONDS,
     in_core,
     is_run,
     least,
     run_seconds,
     seconds_by_part,
-    seconds_by_section,
 )
 from course.tools.runner import Deadlines, NotebookRun
 from course.tools.shown import ShowError, shown
@@ -380,27 +377,18 @@ def build(source: Path, deadlines: Deadlines = DEADLINES) -> Path:
     write_take_home(source, notebook)
     times = run_times(notebook, execute(notebook, target.parent, deadlines), target)
     clean(notebook)
-    notebook.metadata["course"] = times
+    notebook.metadata["course"] = {RUN_SECONDS: times}
     write(notebook, target)
     return target
 
 
-def run_times(ran: NotebookNode, clock: Sequence[float], target: Path) -> dict[str, dict[str, int]]:
-    """The seconds of core and More, and of the core's sections; none is longer than `target` says already."""
+def run_times(ran: NotebookNode, clock: Sequence[float], target: Path) -> dict[str, int]:
+    """The seconds of core and More; none is longer than `target` says already."""
     core = [of for cell, of in zip(ran.cells, in_core(ran.cells), strict=True) if is_run(cell)]
-    times = {RUN_SECONDS: seconds_by_part(core, clock), SECTION_SECONDS: seconds_by_section(ran.cells, clock)}
+    times = seconds_by_part(core, clock)
     if not run_seconds(target) or drift(target) is not None:
         return times  # nothing known, or another lesson's time
-    return {name: least(seconds, run_seconds(target, name)) for name, seconds in times.items()}
-
-
-def retime(source: Path) -> Path:
-    """Run a built lesson for its run times alone: they may become shorter, and all outputs stay."""
-    target = notebook_of(source)
-    built, ran = nbformat.read(target, as_version=4), compose(source)
-    built.metadata["course"] = run_times(ran, execute(ran, target.parent), target)
-    write(built, target)
-    return target
+    return least(times, run_seconds(target))
 
 
 def write_take_home(source: Path, notebook: NotebookNode) -> None:
@@ -433,16 +421,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Build the lessons named on the command line, or all; 1 at the first that fails."""
     parser = argparse.ArgumentParser(prog="python -m course.tools.build", description="Build the lessons.")
     parser.add_argument("lesson", nargs="*", help="number (02) or stem; none means all")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--text", action="store_true", help="only texts have changed: run nothing")
-    how.add_argument("--times", action="store_true", help="measure run times again, and keep all outputs")
+    parser.add_argument("--text", action="store_true", help="only texts have changed: run nothing")
     options = parser.parse_args(arguments)
     try:
         for source in lesson_sources(options.lesson):
             began = time.monotonic()
             print(f"{stem(source)} … ", end="", flush=True)
-            again = retime if options.times else build
-            target = refresh(source) if options.text else again(source)
+            target = refresh(source) if options.text else build(source)
             print(f"{time.monotonic() - began:.1f} s, {target.stat().st_size / 1000:.0f} kB")
     except BuildError as error:
         print(f"\nnot built: {error}", file=sys.stderr)

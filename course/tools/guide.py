@@ -7,13 +7,13 @@ minutes and run times, the discussion with its answer, the letters of the right 
 predictions, the solution of the core's exercise. In the README such a part is a list of the lessons. In the
 walk through a track, the clock is computed: the times of the headings from the track's schedule, those of the
 rows from the sections that they name. An exercise has its six minutes, a question one, each **vote** of a row
-one and each **guess** half a minute. The core's two minutes of runs go to the sections that run, as the build
-measured them. What is left of the slot is divided by what there is to read. Other words are written by hand.
+one and each **guess** half a minute. What is left of the slot, runs included, is divided by what there is to
+read. Other words are written by hand.
 """
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from course.tools.catalogue import find_lessons
 from course.tools.coverage import MAGIC, asked, items
 from course.tools.frame import label, stem
 from course.tools.lesson import LessonSource
-from course.tools.parts import MORE, SECTION_SECONDS, in_core, run_seconds
+from course.tools.parts import MORE, in_core, run_seconds
 from course.tools.schedule import DISCUSSION, NEXT, clock, find_track, lesson_slot, sessions
 from course.tools.times import (
     ALIKE,
@@ -196,13 +196,6 @@ def section_minutes(lesson: LessonSource) -> dict[str, tuple[float, float]]:
     return takes
 
 
-def run_minutes(lesson: LessonSource) -> dict[str, float]:
-    """The core's minutes of runs, divided among its sections by their measured seconds."""
-    ran = run_seconds(notebook_of(lesson.source), SECTION_SECONDS)
-    ran.pop("Setup", None)  # the class waits for the ranks while it changes lessons
-    return {heading: RUNS * seconds / sum(ran.values()) for heading, seconds in ran.items() if seconds}
-
-
 def vote_minutes(words: str) -> float:
     """What votes and guesses of a row take; a vote on the question that is on the screen has its minute."""
     found = [kind.lower() for kind in BOLD.findall(words)]
@@ -251,35 +244,31 @@ def class_minutes(lesson: LessonSource, rows: Sequence[tuple[str, str]], length:
     """What each section takes in a class that has `length` minutes for all of them, without the discussion.
 
     `rows` are those of the walk: a section, and what the instructor does. Raises ValueError if they name
-    another section or have them in another order, if no run times of the sections are known, or if too
-    little time is left for reading.
+    another section or have them in another order, or if too little time is left for reading.
     """
-    sections, runs = section_minutes(lesson), run_minutes(lesson)
+    sections = section_minutes(lesson)
     sections.pop("Discuss", None)
-    if wrong := misfit(lesson.number, [name for name, _ in rows], list(sections), runs):
+    if wrong := misfit(lesson.number, [name for name, _ in rows], list(sections)):
         raise ValueError(wrong)
-    fixed = {name: doing + runs.get(name, 0.0) for name, (_, doing) in sections.items()}
+    fixed = {name: doing for name, (_, doing) in sections.items()}
     for name, words in rows:
         if name in fixed:
             fixed[name] += vote_minutes(words)
-    scale = (length - sum(fixed.values())) / sum(reading for reading, _ in sections.values())
-    if scale < HURRY:
+    left, to_read = length - sum(fixed.values()), sum(reading for reading, _ in sections.values())
+    if (share := (left - RUNS) / to_read) < HURRY:
         raise ValueError(
-            f"lesson {lesson.number} leaves {scale:.0%} of a reader's minutes; leave out a vote of its rows"
+            f"lesson {lesson.number} leaves {share:.0%} of a reader's minutes; leave out a vote of its rows"
         )
-    return {name: fixed[name] + scale * reading for name, (reading, _) in sections.items()}
+    return {name: fixed[name] + left / to_read * reading for name, (reading, _) in sections.items()}
 
 
-def misfit(number: str, named: Sequence[str], sections: Sequence[str], runs: Collection[str]) -> str:
-    """Why rows of a walk, or sections with run times, are not those of the lesson; empty if they are."""
+def misfit(number: str, named: Sequence[str], sections: Sequence[str]) -> str:
+    """Why the rows of a walk are not those of the lesson; empty if they are."""
     order = [*sections, "Discuss"]
     if strangers := [name for name in named if name not in order]:
         return f"lesson {number} has no section {strangers[0]!r}"
     if sorted(named, key=order.index) != list(named):
         return f"the sections of lesson {number} stand in the order {', '.join(order)}"
-    if not runs or not set(runs) <= set(sections):
-        remedy = f"run python -m course.tools.build --times {number}"
-        return f"lesson {number} does not say how long its sections run; {remedy}"
     return ""
 
 

@@ -1,11 +1,10 @@
 """The two parts of a lesson, core and More, and how long the cells of each ran.
 
 A source marks the cell that begins More with the tag `more`; in the notebook every cell of More has it.
-The build writes down how long the cells of each part ran, and those of each section of the core.
+The build writes down how long the cells of each part ran.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +13,7 @@ from nbformat import NotebookNode
 
 STOP_LINE = "**Stop here in a short workshop.**"  # the last cell of the core
 MORE = "more"  # the tag of what is not of the core
-RUN_SECONDS, SECTION_SECONDS = "run_seconds", "section_seconds"
+RUN_SECONDS = "run_seconds"
 SECONDS_STEP = 5  # run times are rounded, or every build would change the notebook
 
 
@@ -36,27 +35,11 @@ def seconds_by_part(core: Sequence[bool], clock: Sequence[float]) -> dict[str, i
     return {part: SECONDS_STEP * round(spent / SECONDS_STEP) for part, spent in seconds.items()}
 
 
-def seconds_by_section(cells: Sequence[NotebookNode], clock: Sequence[float]) -> dict[str, int]:
-    """The whole seconds that the core's cells ran, by the heading above them; no cells, no entry.
-
-    `clock` is when each of the code cells that are not empty began, and the end.
-    """
-    seconds, here, times = dict[str, float](), "", iter(pairwise(clock))
-    for cell, core in zip(cells, in_core(cells), strict=True):
-        if cell.cell_type == "markdown":
-            here = (re.findall(r"^## (.+?)\s*$", cell.source, re.MULTILINE) or [here])[-1]
-        elif is_run(cell):
-            begin, end = next(times)
-            if core:
-                seconds[here] = seconds.get(here, 0.0) + end - begin
-    return {heading: round(spent) for heading, spent in seconds.items()}
-
-
-def run_seconds(notebook: Path, of: str = RUN_SECONDS) -> dict[str, int]:
-    """What the cells of core and More ran, or those `of` its sections; empty when no build wrote it down."""
+def run_seconds(notebook: Path) -> dict[str, int]:
+    """What the cells of core and More ran; empty when no build wrote it down."""
     try:
         metadata = json.loads(notebook.read_text(encoding="utf-8"))["metadata"]
-        return dict(metadata["course"][of])
+        return dict(metadata["course"][RUN_SECONDS])
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 

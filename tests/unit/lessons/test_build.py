@@ -278,18 +278,6 @@ def test_a_changed_text_keeps_all_outputs_and_runs_nothing(tmp_path: Path) -> No
     assert differing_files(source) == []
 
 
-def test_a_run_for_its_times_keeps_all_outputs_and_the_shorter_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = pretended(tmp_path, f"# %% [markdown]\n# ## 1 · Deal\n\n{PROGRAM}")
-    before = nbformat.read(notebook_of(source), as_version=4)
-    monkeypatch.setattr(builder, "execute", lambda *_: [0.0, 7.0, 7.0, 7.0, 9.0])
-    after = nbformat.read(builder.retime(source), as_version=4)
-    assert after.cells == before.cells
-    assert run_seconds(notebook_of(source)) == {"core": 5, "more": 0}
-    assert run_seconds(notebook_of(source), "section_seconds") == {"1 · Deal": 9}
-
-
 def test_the_command_runs_nothing_and_keeps_no_output_of_a_changed_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -179,16 +179,6 @@ def course() -> dict[str, LessonSource]:
     return {source.parent.name[1:3]: LessonSource(source) for source in SOURCES}
 
 
-def test_a_lesson_that_does_not_say_how_long_its_sections_run_is_refused(
-    course: dict[str, LessonSource], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guide, "run_seconds", lambda *_: {})
-    with pytest.raises(
-        ValueError, match=r"lesson 07 does not .* run python -m course.tools.build --times 07"
-    ):
-        guide.class_minutes(course["07"], [], 19)
-
-
 def test_too_many_votes_for_a_lesson_are_refused(course: dict[str, LessonSource]) -> None:
     rows = [("1 · Five lines", "**Vote**, **vote**, **vote**, **guess**, **guess**, **vote**")]
     with pytest.raises(ValueError, match=r"lesson 06 leaves \d+% of a reader's minutes; leave out a vote"):

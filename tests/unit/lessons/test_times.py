@@ -3,12 +3,11 @@
 import json
 from pathlib import Path
 
-import nbformat
 import pytest
 
 from course.tools.build import notebook_of
 from course.tools.lesson import LessonSource
-from course.tools.parts import RUN_SECONDS, least, run_seconds, seconds_by_part, seconds_by_section
+from course.tools.parts import RUN_SECONDS, least, run_seconds, seconds_by_part
 from course.tools.times import (
     ALIKE,
     code_and_words,
@@ -113,14 +112,6 @@ def test_a_track_is_late_when_its_cores_fill_more_than_two_thirds_of_its_hours()
 
 def test_seconds_are_given_to_the_part_of_their_cell_and_rounded() -> None:
     assert seconds_by_part([True, True, False], [0.0, 10.0, 21.0, 34.0]) == {"core": 20, "more": 15}
-
-
-def test_seconds_are_given_to_the_section_of_their_cell_and_those_of_more_to_none() -> None:
-    code, markdown = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
-    cells = [code("a"), markdown("## 1 · One\n\nWords."), code("b"), code(""), markdown("Words."), code("c")]
-    cells += [markdown("## 2 · Two"), code("d"), code("e", metadata={"tags": ["more"]})]
-    seconds = seconds_by_section(cells, [0.0, 1.0, 3.0, 6.2, 11.0, 20.0])
-    assert seconds == {"": 1, "1 · One": 5, "2 · Two": 5}
 
 
 def test_a_busy_machine_does_not_make_a_lesson_longer() -> None:
