@@ -15,9 +15,8 @@ the study that the course was published with.
 import csv
 import io
 import json
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +104,6 @@ class EpochRow(Case):
         if self.replayed:
             return REPLAYED
         return OVERSUBSCRIBED if self.ranks * self.threads > self.cores else MEASURED
-
-    def untimed(self) -> "EpochRow":
-        """The same without its seconds, which cannot stand beside those of another machine."""
-        names = ("epoch_seconds", "wall_seconds", "compute_seconds", "wait_seconds", "transfer_seconds")
-        return replace(self, **dict.fromkeys(names, math.nan))  # type: ignore[arg-type]
 
 
 COLUMNS = tuple(each.name for each in fields(EpochRow))

@@ -36,26 +36,14 @@ def about_this_study(data: str, machine: dict[str, Any] | None = None) -> dict[s
     }
 
 
-def difference(old: dict[str, Any], new: dict[str, Any], *, timed: bool = True) -> str:
-    """What of the machine, the versions and the data is another now; "" when results can be put together.
-
-    The machine counts only where something is `timed`: an accuracy may come from another one.
-    """
-    for part in ("machine", "versions") if timed else ("versions",):
+def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """What of the machine, the versions and the data is another now; "" when results can be put together."""
+    for part in ("machine", "versions"):
         for name in old[part] | new[part]:
             before, now = (about[part].get(name, "none") for about in (old, new))
             if name not in MEASURED and before != now:
                 return f"{name} was {before} and is {now}"
     return "" if old["data"] == new["data"] else f"the data were {old['data']} and are {new['data']}"
-
-
-def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """What describes results of `old` and `new` together: `others` lists what ran on another machine."""
-    others = list(old.get("others", ()))
-    if not difference(old, new):
-        return {**new, "others": others} if others else new
-    run = {key: new[key] for key in ("machine", "command", "date")}
-    return {**old, "others": [*others, run]}
 
 
 def processor() -> str:

@@ -16,7 +16,6 @@ from typing import Any
 import filelock
 
 from course.lessons.l07_ddp_on_mnist.study_results import (
-    ACCURACY,
     ENGINES,
     MEASURED,
     MEASUREMENTS,
@@ -30,7 +29,7 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     save,
 )
 from course.tools.study.job import Data, StudyError, run_job
-from course.tools.study.machine import difference, joined
+from course.tools.study.machine import difference
 from course.tools.study.plan import START_SECONDS, estimated_seconds, job_size, jobs
 from course_lib.data.storage import could_not_write, replace_file
 from course_lib.training.models import MNIST_MODELS
@@ -74,9 +73,7 @@ def run_study(
     StudyError, in one sentence, when it cannot go on; what was measured before is in `folder`.
     """
     with one_rank_in(folder):
-        timed = any(case.part != ACCURACY for case in cases)
-        kept, before = earlier_rows(folder, about, timed=timed)
-        elsewhere, about = difference(before, about) != "", joined(before, about)
+        kept, about = earlier_rows(folder, about)
         # A folder that cannot be written to says so before anything is measured.
         store(folder, sorted(kept, key=order), about)
         done = {row.case for row in kept}
@@ -87,7 +84,7 @@ def run_study(
         for group in jobs(left):
             where = layout(job_size(group[0])[0]) if layout else None
             for rows in run_group(group, data, folder, clock, where):
-                kept += [row.untimed() for row in rows] if elsewhere else rows
+                kept += rows
                 store(folder, sorted(kept, key=order), about)
                 left.remove(rows[0].case)
                 print(f"{len(cases) - len(left):3} of {len(cases)}  {outcome(rows)}", end="")
@@ -143,22 +140,17 @@ def what_is_kept(cases: int) -> str:
     return f"{runs}, and the same command goes on from there"
 
 
-def earlier_rows(
-    folder: Path, about: dict[str, Any], *, timed: bool
-) -> tuple[list[EpochRow], dict[str, Any]]:
-    """The rows in `folder` and what describes them: `about`, when there are none.
-
-    StudyError when they are damaged, or of another machine and something is timed.
-    """
+def earlier_rows(folder: Path, about: dict[str, Any]) -> tuple[list[EpochRow], dict[str, Any]]:
+    """The rows in `folder`, and what describes them; StudyError when they are damaged or of another one."""
     if not (folder / MEASUREMENTS).exists():
         return [], about
     try:
         study = load(folder)
     except ResultsError as error:
         raise StudyError(str(error)) from None
-    if study.rows and (other := difference(study.about, about, timed=timed)):
+    if study.rows and (other := difference(study.about, about)):
         raise StudyError(f"{folder} holds other results ({other}); choose another folder with --results")
-    return list(study.rows), study.about if study.rows else about
+    return list(study.rows), study.about | about if study.rows else about
 
 
 def store(folder: Path, rows: Sequence[EpochRow], about: dict[str, Any]) -> None:
