@@ -1,4 +1,4 @@
-"""Closed formulas that tests hold the library to: memory of ZeRO, length of schedules, shapes of tiles.
+"""Closed formulas that tests hold the library to: memory of ZeRO, length of schedules.
 
 Rajbhandari and others, ZeRO (2020), sections 3 to 7; Narayanan and others, Megatron-LM (2021).
 """
@@ -131,14 +131,6 @@ def bubble_fraction(stages: int, microbatches: int, *, chunks: int = 1) -> float
     It assumes stages that take equally long, and messages that take no time.
     """
     return (stages - 1) / (chunks * microbatches + stages - 1)
-
-
-# ---------------------------------------------------------------- tiles
-
-
-def tile_shape(shape: str, tiles: int) -> tuple[int, int]:
-    """Rows and columns of tiles: "vertical" strips or "horizontal" ones."""
-    return {"vertical": (1, tiles), "horizontal": (tiles, 1)}[shape]
 
 
 def leaves(quantity: Quantity) -> list[Quantity]:
