@@ -74,18 +74,18 @@ def step(
     params, depth, width, seq, batch, rate, link, data=1, zero=0, pipeline=1, tensor=1, microbatches=1, **_
 ):
     """Return a dict: `total` seconds per step and its parts."""
-    tokens = seq * batch / data  # per step
-    # flop per token: 6 per parameter, and attention without a causal mask
+    tokens = seq * batch / data  # in a data rank's step
+    # flop per token: 6 per parameter, and attention (no causal mask)
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
     # 4 all-reduces per block; each sends 2 (t - 1) / t vectors of 2 * width bytes per token; none hidden
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
-    # a stage waits while the pipeline fills and drains (equal stages, 1F1B; stages' messages left out)
+    # while the pipeline fills and drains (equal stages, 1F1B; stages' messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
-    # ring trips: 1 all-reduce (2 trips) per step; ZeRO-3: 2 all-gathers, 1 reduce-scatter per micro-batch
+    # ring trips of 2-byte numbers: all-reduce 2 per step; ZeRO-3 3 per micro-batch (lesson 11)
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # ZeRO-3 sends during all computing; others in the last micro-batch's backward (2/3 of its computing)
-    # (ZeRO-1 gathers weights after updating; we hide this, too)
+    # (we also hide ZeRO-1's all-gather after the update)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed
@@ -168,7 +168,7 @@ TWO_NODES = Question(
         ),
         Option(
             "ZeRO-3 over all GPUs",
-            reply="This plan keeps 7 GB less per GPU, but the other two fit already. Per micro-batch, two "
+            reply="This plan saves 7 GB per GPU, but the other two fit already. Per micro-batch, two "
             "all-gathers and a reduce-scatter cross the slow link, and memory demands "
             "at least four micro-batches. If "
             "one network card per node sends, they take 13 s per micro-batch; if all eight send, 1.6 s. "

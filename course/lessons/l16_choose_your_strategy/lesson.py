@@ -39,7 +39,7 @@ job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  #
 # the usable part of an A100's 80 GB, 312 Tflop/s and 300 GB/s (NVLink)
 node = {"gpus": 8, "capacity": 72e9, "rate": 218e12, "link": 235e9}
 plans = {"data": {"data": 8}}  # an eighth of the batch per GPU
-plans["ZeRO-3"] = {"data": 8, "zero": 3}  # an eighth of the batch and of the model states
+plans["ZeRO-3"] = {"data": 8, "zero": 3}  # an eighth of batch and model states
 plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
@@ -55,9 +55,9 @@ def memory(params, depth, width, seq, batch, data=1, zero=0, pipeline=1, tensor=
     weights = 2 * mine / (data if zero == 3 else 1)
     gradients = weights
     optimizer = 12 * mine / (data if zero else 1)
-    tokens = seq * batch / data / microbatches  # per micro-batch
+    tokens = seq * batch / data / microbatches  # in a data rank's micro-batch
     held = min(pipeline, microbatches)  # micro-batches kept (1F1B)
-    # MLP of 4 · width, FlashAttention, no dropout
+    # MLP of 4 · width, FlashAttention, no dropout, no sequence parallelism
     activations = held * tokens * depth / pipeline * 2 * width * (4 + 12 / tensor)
     states = weights + gradients + optimizer
     total = states + activations
@@ -78,14 +78,28 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). ZeRO-3 and tensor ranks finish each micro-batch before the next. A pipeline's first stage holds eight when the first gradient returns. With 64 smaller micro-batches, 1F1B keeps eight: they fit.
+# (b). ZeRO-3 and tensor ranks finish each micro-batch before the next. A pipeline's first stage holds eight when the first gradient returns.
+#
+# </details>
+#
+# **Contest:** make the pipeline fit. Which number of micro-batches?
+
+# %%
+# %%px
+if rank == 0:
+    print(f"{memory(**job, **plans['pipeline'], microbatches=8)['total'] / 1e9:.1f} GB")  # change 8
+
+# %% [markdown]
+# <details><summary>Open after your runs</summary>
+#
+# 16 (48.2 GB), 32 or 64: 1F1B still holds eight micro-batches, but smaller ones.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# While layer 5's gradients travel, a data rank computes layer 4's: the message **hides** behind computing. ZeRO-3's messages can hide if ranks gather the next layer's weights early (**prefetch**). Lesson 09's tensor ranks wait: the next layer needs the sum.
+# While layer 5's gradients travel, a data rank computes layer 4's: the message **hides** behind computing. ZeRO-3's messages can hide if ranks gather the next layer's weights early (**prefetch**). Tensor ranks wait: the next layer needs the sum.
 
 # %% tags=["exercise: 16.7"]
 
@@ -122,7 +136,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token* (all-reduce: sends 4; backward: computes 4). Messages can hide if 6 / `link` is less than 6 · tokens / `rate`:
+# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token* (all-reduce: 4 bytes; backward: 4 flop). Messages can hide if 6 / `link` is less than 6 · tokens / `rate`:
 #
 # **In a dense model (no experts) in 16 bits, data messages in a ring can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
@@ -133,9 +147,9 @@ if rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Each customer orders 10,000 steps on one node. `chat` is our job. `cards`' GPUs have 28.8 GB, about half the rate, and 10 GB/s between them. `genome` has `chat`'s node, and four long sequences per step.
+# Each customer orders 10,000 steps on one node. `chat` is our job. `cards`' GPUs have 28.8 GB, about half the rate, and 10 GB/s between them. `genome` is `chat` with four long sequences per step.
 #
-# Each mark is half a second: █ computing, · idle, T tensor messages, D exposed data messages. A plan that exceeds memory costs 100 hours.
+# Each mark is half a second per step: █ computing, · idle, T tensor messages, D exposed data messages. Out of memory costs 100 hours.
 
 # %%
 # %%px
@@ -148,6 +162,7 @@ def hours(name, **plan):
     asked = customers[name] | plan
     needed, part = memory(**asked)["total"], step(**asked)
     assert plan.keys() <= {"data", "zero", "pipeline", "tensor", "microbatches"}, "an unknown name"
+    assert part["zero"] in (0, 1, 3), "zero is 0, 1 or 3"
     assert part["data"] * part["pipeline"] * part["tensor"] == 8, "use all eight GPUs"
     assert asked["batch"] % (part["data"] * part["microbatches"]) == 0, "the batch does not divide evenly"
     marks = zip("█·TD", ("computing", "idle", "tensor_messages", "exposed"))
@@ -188,7 +203,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 # The rule says where tensor ranks belong, not when to use them.
 #
 # - `chat`: ZeRO-1 (fewer bytes) or ZeRO-3, 8 micro-batches.
-# - `cards`: pipeline 8, 64 micro-batches. (Pipeline 4 × data 2, ZeRO-1, nearly ties.) ZeRO-3 (80.5 hours; 6.4 of 29 s hide) needs 11,500 tokens per micro-batch; memory allows 2,048 (without recomputing).
+# - `cards`: pipeline 8, 64 micro-batches. (Pipeline 4 × data 2, ZeRO-1, 32 micro-batches, nearly ties.) ZeRO-3 hides 6.4 of 29 s: `rate` / `link` is 11,500 tokens per micro-batch; memory allows 2,048 (without recomputing).
 # - `genome`: data 4 (ZeRO-1 or 3) × tensor 2, 1 micro-batch. Four sequences feed four data ranks.
 #
 # </details>
@@ -198,7 +213,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | A ring enters each node once; at 200 GB/s, messages can hide above 1,090 tokens per data rank. Eight tensor ranks' rings share it: 8,720. |
+# | 64 GPUs | A ring enters each node once; at 200 GB/s, messages can hide above 1,090 tokens per micro-batch. The rings of eight tensor ranks share this: 8,720. |
 # | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight (exposing data messages). |
 # | 2,048 GPUs | Long rings have high latency. If states and batch allow, use HSDP: ZeRO-3 inside groups of nodes, one all-reduce per step between them. |
 
@@ -207,7 +222,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 # ## Key points
 #
 # - Count activations: pipelines hold several micro-batches.
-# - Latency aside, a dense model's 16-bit data messages can hide above `rate` / `link` tokens per data rank's micro-batch (`link`: per ring).
+# - Latency aside, a dense model's 16-bit data messages can hide above `rate` / `link` tokens per micro-batch (`link`: one ring's share).
 # - Compute all plans, then measure the best two.
 
 # %% [markdown] tags=["slide"]
@@ -227,7 +242,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # A pipeline won for `cards`, a mixture for `genome`. A fourth customer has `cards`' GPUs and link, and trains on *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
-# The next cell runs your `16_plan.py` for every way to divide eight GPUs. It shows the fastest form (ZeRO stage, micro-batches) that fits, else the smallest. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. Click on a total to see the lines that computed it.
+# The next cell runs your `16_plan.py` for every way to divide eight GPUs. Each row shows the fastest form (ZeRO stage, micro-batches) that fits, else the smallest. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. Click on a total to see the lines that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -240,7 +255,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # (c), by our formulas: pipeline 4 × tensor 2.
 #
 # - Eight tensor ranks do not fit: each keeps four of the 16 vectors in full. (With *sequence parallelism*, lesson 09, they fit, and win. For longer sequences, *context parallelism* also divides the tokens of attention.)
-# - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time. In the mixture, it idles 3/4. (For more sequences, the table lists pipelines with ZeRO-3; DeepSpeed refuses these.)
+# - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time. In the mixture, 3/4. (For more sequences, the table lists pipelines with ZeRO-3; DeepSpeed refuses these.)
 #
 # Pipeline 2 × tensor 4 would be faster, but needs 0.03 GB too much. Measure before you reject it.
 #
@@ -255,7 +270,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # %% [markdown]
 # ### Should you believe your program?
 #
-# We test your program on your machine, then on published runs.
+# We test it on your machine, then on published runs.
 #
 # Take the worst pipeline: four stages, one micro-batch. At any time, only one stage computes. Your program says that on four devices, if messages hide, the pipeline's step takes four times as long as data parallelism's. The next cell trains a small Transformer both ways on four ranks.
 
@@ -287,7 +302,7 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In the run shown, four ranks share two cores. Data ranks compute simultaneously, each on half a core. The pipeline's one busy rank has a full core, and computes twice as fast. That alone turns 4 into 2. Data ranks also all-reduce and update all parameters, so the factor falls below 2.
+# In the run shown, four ranks share two cores. Data ranks compute simultaneously, each on half a core. The pipeline's one busy rank has a full core, and computes twice as fast. That alone turns 4 into 2. Data ranks also all-reduce, update all parameters and compute smaller products: the factor can fall below 2.
 #
 # Here, ranks are not devices: a laptop's step times cannot rank a cluster's plans. Two things carry over: the bytes sent, if the collectives use the same algorithms, and the losses, up to rounding (without batch norm and dropout).
 #
@@ -298,7 +313,7 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 #
 # <details><summary>Open after the vote</summary>
 #
-# (c): 195 of 205 Tflop/s (recomputing counted). A ring enters each node once, at 100 GB/s, so 2,180 tokens suffice; four sequences of 2,048 (our guess) have 8,192.
+# (c): 195 of 205 Tflop/s (recomputing counted). At 100 GB/s per node, 2,180 tokens suffice; four sequences of 2,048 (our guess; the scripts' default: 4,096) have 8,192.
 #
 # </details>
 #
@@ -330,13 +345,13 @@ show(cluster["rows"][0], x="plan", y="throughput")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The order is right. But tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, each rank repeats norms and residual sums, and their all-reduces stay below 235 GB/s. Your program ignores all three. Hidden messages also slow computing.
+# The order is right; tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, each rank repeats norms and residual sums, and recomputing repeats forward's all-reduces. Your program ignores all three. Hidden messages also slow computing.
 #
-# (DLRover used FSDP for ZeRO-3, and DeepSpeed for the others. It does not give the sequence length; we took 2,048 tokens. In FlagPerf's runs, tensor 2 reached 9 % less than ZeRO-2; our program says 4 %.)
+# (DLRover used FSDP for ZeRO-3, and DeepSpeed for the others. The table omits the sequence length; we took 2,048 tokens. In FlagPerf's runs, tensor 2 reached 9 % less than ZeRO-2; our program says 4 %.)
 #
 # </details>
 #
-# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory in the second training step: Adam's state exists only after the first. The program leaves out recomputing, logits and ZeRO-3's gathered blocks, and spreads embeddings evenly. (Pipeline 2: 93 GB; DLRover, recomputing: 40 GB.)
+# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory in the second training step: Adam's state exists only after the first. The program leaves out recomputing, logits and ZeRO-3's gathered blocks, and spreads embeddings evenly. (It says 93 GB for pipeline 2. DLRover, recomputing, needed 40.)
 #
 # A **planner** (`course/lessons/l16_choose_your_strategy/planner`) computes layer by layer, with rates that `course machine` measures. On two cores, its choice was within 10 % of the fastest plan in 22 of 24 cases. [A table](../docs/ways-to-split.md#which-one-when) compares two guides' advice with our numbers.
 
