@@ -79,7 +79,7 @@ def a_turn(comm: MPI.Intracomm, backend: str, stage: int, steps: int, layers: in
     import torch
     from torch.nn.functional import cross_entropy
 
-    from course_lib.parallel.deepspeed_engine import deepspeed_world, start_engine
+    from benchmarks.parts.deepspeed_engine import deepspeed_world, start_engine
 
     with deepspeed_world(comm, backend):
         engine = start_engine(transformer(layers), settings(stage, comm.size, batch))
@@ -95,7 +95,7 @@ def a_turn(comm: MPI.Intracomm, backend: str, stage: int, steps: int, layers: in
 
 def settings(stage: int, ranks: int, batch: int) -> dict[str, Any]:
     """The configuration of the race: gradients leave in buckets of 16 MiB."""
-    from course_lib.parallel.deepspeed_config import stage_config
+    from benchmarks.parts.deepspeed_engine import stage_config
 
     return stage_config(stage, ranks, micro_batch=batch, bucket=BUCKET)
 

@@ -17,24 +17,29 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, about_this_run, as_json, on_ranks, row, save, show
-from course_lib.parallel.deepspeed_config import Config, stage_config
 
 if TYPE_CHECKING:
+    import numpy as np
     from mpi4py import MPI
+    from numpy.typing import NDArray
+    from torch import nn
 
     from course_lib.data.dataset import Dataset
+    from course_lib.training.loop import Batch
 
 RANKS, STAGE, BATCH = 2, 2, 128
 SEEDS = (0, 1, 2)
 EPOCHS, FIFTH = 3, 10_000  # images in a batch of CIFAR-10
 MODEL, RATE = "convnet", 5e-3  # the net, and its highest learning rate
 CLIMB = 0.25  # of the updates
+SHIFT = 2  # pixels by which an image moves at most, each way
 TITLE = "CIFAR-10: DeepSpeed on two ranks beside one process"
 MEAN = "mean over the seeds"
 TIMEOUT = 3600.0  # seconds for a training
@@ -107,8 +112,7 @@ def mean_row(kind: str, rows: Sequence[Row]) -> Row:
 
 def with_deepspeed(comm: MPI.Intracomm, seed: int, epochs: int, **images: Any) -> dict[str, Any]:
     """Train with DeepSpeed on all ranks of `comm`: what came out."""
-    from course.lessons.l12_deepspeed_on_cifar.runs import score_whole
-    from course_lib.parallel.deepspeed_engine import deepspeed_step, deepspeed_world, end_engine, start_engine
+    from benchmarks.parts.deepspeed_engine import deepspeed_step, deepspeed_world, start_engine
     from course_lib.training.loop import summed_cross_entropy
     from course_lib.training.models import build
 
@@ -116,22 +120,33 @@ def with_deepspeed(comm: MPI.Intracomm, seed: int, epochs: int, **images: Any) -
     with deepspeed_world(comm):
         total = updates(chosen.data) * epochs
         engine = start_engine(build(MODEL, seed=seed), settings(comm.size, total))
-
-        def right(data: Dataset) -> float:
-            return score_whole(comm, engine, MODEL, data, len(data.test_labels))
-
         step = deepspeed_step(engine, summed_cross_entropy)
-        result = followed(comm, seed, epochs, chosen, step, right)
-        end_engine(engine)
-    return result
+        return followed(comm, seed, epochs, chosen, step, lambda: whole_model(comm, engine, MODEL))
+
+
+def whole_model(comm: MPI.Intracomm, engine: Any, model: str) -> nn.Module:
+    """`model` with the weights of `engine`, and the mean over the ranks of batch-norm's statistics."""
+    from mpi4py import MPI
+
+    from benchmarks.parts.deepspeed_engine import gathered_weights
+    from course_lib.training.flat import copy_back
+    from course_lib.training.models import build
+
+    net = build(model, seed=0)
+    copy_back(gathered_weights(engine), list(net.parameters()))
+    for mine, theirs in zip(net.buffers(), engine.module.buffers(), strict=True):
+        mine.copy_(theirs)
+        if mine.is_floating_point():  # each rank has seen its own images only
+            comm.Allreduce(MPI.IN_PLACE, mine.numpy())
+            mine /= comm.size
+    return net
 
 
 def in_one_process(comm: MPI.Intracomm, seed: int, epochs: int, **images: Any) -> dict[str, Any]:
     """The same training without DeepSpeed and without ranks, on one core."""
-    import numpy as np
     import torch
 
-    from course_lib.training.loop import Batch, evaluate, image_batches, make_step, summed_cross_entropy
+    from course_lib.training.loop import make_step, summed_cross_entropy
     from course_lib.training.models import build
 
     torch.set_num_threads(1)  # one core, as each rank has
@@ -146,12 +161,7 @@ def in_one_process(comm: MPI.Intracomm, seed: int, epochs: int, **images: Any) -
         schedule.step()
         return loss
 
-    def right(data: Dataset) -> float:
-        order = np.array_split(np.arange(len(data.test_labels)), -(-len(data.test_labels) // 250))
-        batches = image_batches(data.test_images, data.test_labels, order)
-        return evaluate(net, summed_cross_entropy, batches).accuracy
-
-    return followed(comm, seed, epochs, chosen, step, right)
+    return followed(comm, seed, epochs, chosen, step, lambda: net)
 
 
 def followed(
@@ -160,33 +170,80 @@ def followed(
     epochs: int,
     chosen: Images,
     step: Callable[..., float],
-    right: Callable[[Dataset], float],
+    trained: Callable[[], nn.Module],
 ) -> dict[str, Any]:
     """Train with `step`, and return what came out; the test images are scored once, at the end.
 
-    All ranks of `comm` call it. `right` is the share of a data set's test images that are right.
+    All ranks of `comm` call it. `trained` is the model as it is now. The CPU seconds are those of the rank
+    that needed most, validation after each epoch included.
     """
-    from course.lessons.l12_deepspeed_on_cifar.runs import follow
+    from mpi4py import MPI
 
-    curve = follow(
-        comm,
-        step,
-        lambda: right(chosen.data),
-        chosen.data,
-        batch_size=BATCH,
-        epochs=epochs,
-        seed=seed,
-        augment=True,
-    )
+    from course_lib.training.loop import fit
+
+    start, validation = time.process_time(), 0.0
+    for epoch in range(epochs):
+        fit(step, rank_batches(comm, chosen.data, seed, epoch))
+        validation = percent_right(comm, trained(), chosen.data)
+    seconds = comm.allreduce(time.process_time() - start, MPI.MAX)
     return {
         "data": chosen.name,
         "seed": seed,
         "epochs": epochs,
         "validation_images": len(chosen.data.test_labels),
-        "validation": round(100 * curve.accuracies[-1], 2),
-        "test": round(100 * right(chosen.test), 2) if chosen.test else None,
-        "cpu_seconds": round(curve.cpu_seconds, 1),
+        "validation": validation,
+        "test": percent_right(comm, trained(), chosen.test) if chosen.test else None,
+        "cpu_seconds": round(seconds, 1),
     }
+
+
+def percent_right(comm: MPI.Intracomm, net: nn.Module, data: Dataset) -> float:
+    """How many of the test images are right; each is tested by one rank."""
+    from course_lib.parallel.data_parallel import evaluate_shard
+    from course_lib.training.metrics import Score
+
+    scores = comm.allgather(evaluate_shard(comm, net, data.test_images, data.test_labels))
+    return round(100 * sum(scores, Score()).accuracy, 2)
+
+
+def rank_batches(comm: MPI.Intracomm, data: Dataset, seed: int, epoch: int) -> Iterator[Batch]:
+    """This rank's samples of the full global batches of an epoch, round-robin.
+
+    Every image is shifted and maybe mirrored, anew in each epoch, and alike on any number of ranks. A short
+    batch at the end is left out, because DeepSpeed counts micro-batches, not samples.
+    """
+    import numpy as np
+
+    from course_lib.training.loop import image_batch, shuffled_batches
+
+    changes = draw_changes(len(data.train_labels), seed, epoch)
+    for indices in shuffled_batches(len(data.train_labels), BATCH, seed=seed, epoch=epoch):
+        if len(indices) == BATCH:
+            mine = indices[comm.rank :: comm.size]
+            images = augmented(data.train_images[mine], changes[mine])
+            yield image_batch(images, data.train_labels[mine], np.arange(len(mine)), BATCH)
+
+
+def draw_changes(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """How each of `samples` images is changed, (samples, 3): pixels down, pixels right, mirrored.
+
+    Shifts go from -SHIFT to SHIFT; mirrored is 0 or 1.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng([seed, epoch, 1])  # a stream apart from that of the order
+    return np.column_stack([rng.integers(-SHIFT, SHIFT + 1, (samples, 2)), rng.integers(0, 2, samples)])
+
+
+def augmented(images: NDArray[np.uint8], changes: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Copies of `images` (N, 3, 32, 32), shifted and mirrored as the `changes` (N, 3) say; black moves in."""
+    import numpy as np
+
+    down, right, flipped = changes.T
+    edges = ((0, 0), (0, 0), (SHIFT, SHIFT), (SHIFT, SHIFT))
+    crops = np.lib.stride_tricks.sliding_window_view(np.pad(images, edges), images.shape[2:], axis=(2, 3))
+    moved = crops[np.arange(len(images)), :, SHIFT - down, SHIFT - right]  # (N, 3, 32, 32)
+    return np.where(flipped[:, None, None, None] == 1, moved[..., ::-1], moved)
 
 
 def climb_steps(total: int) -> int:
@@ -200,8 +257,10 @@ def rate_factor(update: int, total: int) -> float:
     return done / climb if done < climb else max(0.0, (total - done) / max(1, total - climb))
 
 
-def settings(ranks: int, total: int) -> Config:
+def settings(ranks: int, total: int) -> dict[str, Any]:
     """The configuration: the global batch is BATCH on any number of ranks."""
+    from benchmarks.parts.deepspeed_engine import stage_config
+
     return stage_config(
         STAGE,
         ranks,

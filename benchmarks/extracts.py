@@ -23,9 +23,15 @@ from benchmarks.extraction.extractive import (
     summed_loss,
 )
 from benchmarks.extraction.prepared import Prepared
+from benchmarks.parts.deepspeed_engine import (
+    Config,
+    deepspeed_step,
+    end_engine,
+    gathered_weights,
+    stage_config,
+    start_engine,
+)
 from course_lib.parallel.data_parallel import shard
-from course_lib.parallel.deepspeed_config import Config, stage_config
-from course_lib.parallel.deepspeed_engine import deepspeed_step, end_engine, gathered_weights, start_engine
 from course_lib.training.loop import fit, shuffled_batches
 
 

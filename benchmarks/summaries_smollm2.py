@@ -134,7 +134,7 @@ def train_and_pick(comm: MPI.Intracomm, settings: dict[str, Any], part: str) -> 
     import torch
 
     from benchmarks.extracts import pick_together, train_extractor
-    from course_lib.parallel.deepspeed_engine import deepspeed_world
+    from benchmarks.parts.deepspeed_engine import deepspeed_world
 
     news, recipe = split_real_news(load_news()), ExtractRecipe(**settings)
     torch.set_num_threads(1)  # a model this small would spend most CPU seconds waiting for its threads

@@ -60,7 +60,7 @@ def race(comm: MPI.Intracomm, layers: int, rounds: int) -> dict[str, Any]:
     """Seconds of one step of every contender, and the losses of its first steps, the mean of all ranks."""
     import torch
 
-    from course_lib.parallel.deepspeed_engine import deepspeed_world
+    from benchmarks.parts.deepspeed_engine import deepspeed_world
 
     with deepspeed_world(comm) as deepspeed:
         torch.set_num_threads(1)

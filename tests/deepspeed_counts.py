@@ -4,7 +4,7 @@
     held_bytes(engine)                  the same, counted      counted_messages()   the same, counted
 
 The formulas are those of ZeRO (Rajbhandari and others, 2020) as DeepSpeed 0.19 carries them out: from stage 1
-on, its optimizer works on a 32-bit copy of a rank's slice of the weights, also where these have 32 bits.
+on, its optimizer works on a copy of a rank's slice of the weights.
 """
 
 import contextlib
@@ -14,25 +14,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib.parallel.deepspeed_config import Config, stage_of
-from course_lib.parallel.deepspeed_engine import kept, tensors_in
+from benchmarks.parts.deepspeed_engine import Config, kept, tensors_in
 from course_lib.theory.memory import StateBytes
 
-COPY = 4  # bytes of a parameter in the copy that the optimizer works on
-MOMENTS = {"AdamW": 2, "SGD": 0}  # numbers that the optimizer keeps for each parameter; SGD: without momentum
+EACH = 4  # bytes of a weight, of a gradient, of a number in a message
+MOMENTS = 2  # numbers that AdamW keeps for each parameter
 
 # ---------------------------------------------------------------- by formula
-
-
-def weight_bytes(config: Config) -> int:
-    """Bytes of a weight, of a gradient, and of a number in a message."""
-    return 2 if config.get("bf16", {}).get("enabled") else 4
-
-
-def moments(config: Config) -> int:
-    """How many numbers the optimizer keeps for each parameter."""
-    optimizer = config["optimizer"]
-    return MOMENTS[optimizer["type"]] + bool(optimizer["params"].get("momentum"))
 
 
 def state_bytes(config: Config, parameters: int, ranks: int) -> StateBytes:
@@ -41,13 +29,12 @@ def state_bytes(config: Config, parameters: int, ranks: int) -> StateBytes:
     Activations and buffers come on top: in stage 3 a bucket of gradients is there all the time. In stage 2
     a rank keeps the gradients of its slice parameter by parameter: `touched` is what that comes to.
     """
-    stage, each = stage_of(config), weight_bytes(config)
-    has_copy = stage > 0 or each < COPY
-    of_optimizer = parameters * (COPY * moments(config) + COPY * has_copy)
+    stage = config["zero_optimization"]["stage"]
+    of_optimizer = EACH * parameters * (MOMENTS + (stage > 0))
     share = -(-parameters // ranks)
     return StateBytes(
-        weights=each * (share if stage == 3 else parameters),
-        gradients=each * (share if stage >= 2 else parameters),
+        weights=EACH * (share if stage == 3 else parameters),
+        gradients=EACH * (share if stage >= 2 else parameters),
         optimizer=-(-of_optimizer // ranks) if stage else of_optimizer,
     )
 
@@ -62,9 +49,9 @@ def step_bytes(config: Config, parameters: int, ranks: int) -> float:
 
     All of it times (ranks − 1) / ranks: nobody sends to itself.
     """
-    micro_batches = config.get("gradient_accumulation_steps", 1)
-    times = {0: 2, 1: 2, 2: micro_batches + 1, 3: 3 * micro_batches}[stage_of(config)]
-    return times * weight_bytes(config) * parameters * (ranks - 1) / ranks
+    micro_batches, stage = config["gradient_accumulation_steps"], config["zero_optimization"]["stage"]
+    times = {0: 2, 1: 2, 2: micro_batches + 1, 3: 3 * micro_batches}[stage]
+    return times * EACH * parameters * (ranks - 1) / ranks
 
 
 # ---------------------------------------------------------------- counted

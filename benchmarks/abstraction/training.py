@@ -39,8 +39,7 @@ def rate_at(step: int) -> float:
 
 def train_together(comm: MPI.Intracomm, seconds: float, steps: int) -> dict[str, Any]:
     """Go on training until `steps` updates are done or `seconds` have passed, and keep all that is needed."""
-    from course_lib.parallel.deepspeed_config import stage_config
-    from course_lib.parallel.deepspeed_engine import deepspeed_world, start_engine
+    from benchmarks.parts.deepspeed_engine import deepspeed_world, stage_config, start_engine
 
     end, parts, (tokenizer, model) = time.monotonic() + seconds, read_parts(), load(smollm2_folder())
     config = stage_config(

@@ -1,1 +1,1 @@
-"""What single benchmarks compute with: a model of a link."""
+"""What single benchmarks compute with: a model of a link, DeepSpeed's engine."""

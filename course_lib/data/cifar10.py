@@ -59,7 +59,6 @@ ROW = 1 + PIXELS  # bytes: a label and its image
 TRAIN, TEST = 20_000, 4_000  # drawn shapes
 SUBFOLDERS = ("", "cifar10", "CIFAR-10")  # of COURSE_DATA
 PACKED = ("", ".xz", ".gz")
-SHIFT = 2  # pixels by which an augmented image moves at most, each way
 REMEDY = "delete it and run `course fetch cifar10`, or put the original in its place"
 
 
@@ -298,32 +297,6 @@ def is_registered(file: BufferedReader) -> bool:
     nbytes = os.fstat(file.fileno()).st_size
     alike = {archive.sha256 for archive in known_archives() if archive.nbytes == nbytes}
     return bool(alike) and hashlib.file_digest(file, "sha256").hexdigest() in alike
-
-
-# ---------------------------------------------------------------- augmentation
-
-
-def draw_changes(samples: int, *, seed: int, epoch: int = 0) -> NDArray[np.int64]:
-    """How each of `samples` images is changed in an epoch, (samples, 3): pixels down, pixels right, mirrored.
-
-    Shifts go from -SHIFT to SHIFT; mirrored is 0 or 1. The result depends on (`seed`, `epoch`) only: all
-    ranks draw the same, and each takes the rows of its own images.
-    """
-    rng = np.random.default_rng([seed, epoch, 1])  # a stream apart from that of the order
-    shifts = rng.integers(-SHIFT, SHIFT + 1, (samples, 2))
-    return np.column_stack([shifts, rng.integers(0, 2, samples)])
-
-
-def augmented(images: NDArray[np.uint8], changes: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Copies of `images` (N, 3, 32, 32), shifted and mirrored as the `changes` (N, 3) say; black moves in.
-
-    A mirrored ship is still a ship: the net sees new images in every epoch, and learns none of them by heart.
-    """
-    down, right, flipped = changes.T
-    edges = ((0, 0), (0, 0), (SHIFT, SHIFT), (SHIFT, SHIFT))
-    crops = np.lib.stride_tricks.sliding_window_view(np.pad(images, edges), images.shape[2:], axis=(2, 3))
-    moved = crops[np.arange(len(images)), :, SHIFT - down, SHIFT - right]  # (N, 3, 32, 32)
-    return np.where(flipped[:, None, None, None] == 1, moved[..., ::-1], moved)
 
 
 # ---------------------------------------------------------------- what stands in

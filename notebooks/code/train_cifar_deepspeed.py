@@ -12,11 +12,14 @@ With `--device cuda` (and DS_ACCELERATOR=cuda before run_ds.sh), each rank train
 """
 
 import argparse
+import contextlib
 import gc
 import hashlib
 import json
 import os
 import sys
+import warnings
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,11 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from course_lib.data.cifar10 import load_cifar10
-from course_lib.parallel import deepspeed_engine
 from course_lib.training.device import NoGPU, backend_for, use_device
-from course_lib.training.flat import copy_back
 from course_lib.training.models import build
 
 CONFIG = Path(__file__).with_name("train_cifar_deepspeed.json")
+TIMEOUT = timedelta(seconds=120)  # that a rank waits for the others before it raises
 
 # ------------------------------------------------------------------ how the ranks find each other
 
@@ -41,12 +43,23 @@ def join(options: argparse.Namespace) -> torch.device:
     """Join DeepSpeed's world; return this rank's device. Open MPI and DeepSpeed set different variables."""
     local_rank = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", os.environ.get("LOCAL_RANK", "0"))
     device = use_device(options.device, int(local_rank))
-    if "OMPI_COMM_WORLD_RANK" not in os.environ:
-        deepspeed_engine.start_launched(backend_for(device, "gloo"))
-        return device
-    from mpi4py import MPI  # only here: DeepSpeed's launcher starts no MPI
+    os.environ |= {"LOCAL_RANK": local_rank, "DS_ACCELERATOR": device.type}
+    if "OMPI_COMM_WORLD_RANK" in os.environ:
+        from mpi4py import MPI  # only here: DeepSpeed's launcher starts no MPI
 
-    deepspeed_engine.start_deepspeed(MPI.COMM_WORLD, backend_for(device, options.backend))
+        from course_lib.parallel import ddp  # has torch's backend "mpi4py"
+
+        ddp.start_group(MPI.COMM_WORLD, backend_for(device, options.backend), timeout=TIMEOUT)
+    elif {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        dist.init_process_group(backend_for(device, "gloo"), timeout=TIMEOUT)
+    else:
+        raise RuntimeError("this process was given no rank; start it with run_ds.sh or with mpiexec")
+    warnings.filterwarnings("ignore", category=FutureWarning)  # of DeepSpeed's calls, not yours
+    import deepspeed
+
+    deepspeed.utils.logger.setLevel("ERROR")
+    deepspeed.ops.__compatible_ops__ = {}  # else it compiles C++ to find out what it could compile
+    deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
     return device
 
 
@@ -55,6 +68,8 @@ def join(options: argparse.Namespace) -> torch.device:
 
 def train(options: argparse.Namespace, device: torch.device) -> None:
     """All epochs on this rank's share of the images, then a test that counts every image once."""
+    import deepspeed
+
     first_on_node = int(os.environ["LOCAL_RANK"]) == 0
     if not first_on_node:
         dist.barrier()  # one rank of every machine comes first: it downloads, the others find the files
@@ -63,7 +78,8 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
         dist.barrier()
     config = json.loads(Path(options.deepspeed_config).read_text())
     fill_in(config, len(data.train_labels), options.epochs)
-    engine = deepspeed_engine.start_engine(build(options.net, seed=options.seed), config)
+    net = build(options.net, seed=options.seed)
+    engine, *_ = deepspeed.initialize(model=net, model_parameters=net.parameters(), config=config)
     dtype = next(engine.module.parameters()).dtype
 
     images = TensorDataset(*tensors(data.train_images, data.train_labels))
@@ -81,10 +97,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
         dist.all_reduce(total, op=dist.ReduceOp.AVG)
         if dist.get_rank() == 0:
             print(f"epoch {epoch + 1}: loss {total.item():.3f}", flush=True)
-    weights = deepspeed_engine.gathered_weights(engine)  # in stage 3 no rank has them; all take part
-    net = build(options.net, seed=options.seed).to(device)
-    copy_back(weights, list(net.parameters()))
-    average_buffers(engine.module, net)
+    net = whole(engine, build(options.net, seed=options.seed).to(device))
     accuracy = evaluate(net, *tensors(data.test_images, data.test_labels))
     if options.save:
         engine.save_checkpoint(options.save)  # on all ranks: each writes its own part
@@ -92,7 +105,8 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
         about = (
             f"{dist.get_world_size()} ranks, {dist.get_backend()}, ZeRO-{engine.zero_optimization_stage()}"
         )
-        digits = hashlib.sha256(weights.float().cpu().numpy().tobytes()).hexdigest()[:16]
+        weights = torch.nn.utils.parameters_to_vector(net.parameters()).detach().cpu().numpy()
+        digits = hashlib.sha256(weights.tobytes()).hexdigest()[:16]
         print(f"{about}: weights {digits}, {accuracy:.1%} right", flush=True)
 
 
@@ -110,12 +124,23 @@ def fill_in(config: dict[str, Any], samples: int, epochs: int) -> None:
             schedule[name] = max(1, length)
 
 
-def average_buffers(trained: torch.nn.Module, net: torch.nn.Module) -> None:
-    """Give `net` the mean over the ranks of batch-norm's statistics: each rank has seen its own images."""
-    for mine, theirs in zip(net.buffers(), trained.buffers(), strict=True):
+def whole(engine: Any, net: torch.nn.Module) -> torch.nn.Module:
+    """`net` with the weights of `engine`, and the mean over the ranks of batch-norm's statistics."""
+    import deepspeed
+
+    stage_3 = engine.zero_optimization_stage() == 3  # no rank has all weights; all take part
+    trained = list(engine.module.parameters())
+    with (
+        torch.no_grad(),
+        deepspeed.zero.GatheredParameters(trained) if stage_3 else contextlib.nullcontext(),
+    ):
+        for mine, theirs in zip(net.parameters(), trained, strict=True):
+            mine.copy_(theirs)
+    for mine, theirs in zip(net.buffers(), engine.module.buffers(), strict=True):
         mine.copy_(theirs)
         if mine.is_floating_point():
             dist.all_reduce(mine, op=dist.ReduceOp.AVG)
+    return net
 
 
 def tensors(images: np.ndarray, labels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
@@ -162,8 +187,9 @@ def main() -> None:
     except NoGPU as error:
         sys.exit(str(error))
     finally:
-        gc.collect()
-        deepspeed_engine.stop_deepspeed()  # or Gloo's threads may crash the program when it exits
+        gc.collect()  # the engine holds the group, and Gloo's threads must end before Python does
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -8,34 +8,33 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from mpi4py import MPI
-from torch import nn
 
-from course.lessons.l12_deepspeed_on_cifar.runs import (
-    average_buffers,
-    follow,
-    rank_batches,
-    score_whole,
-)
+from benchmarks import deepspeed_cifar
+from benchmarks.deepspeed_cifar import percent_right, rank_batches, whole_model
+from benchmarks.parts import deepspeed_engine as ds
+from benchmarks.parts.deepspeed_engine import Config, stage_config
 from course_lib.data.dataset import Dataset
-from course_lib.parallel import deepspeed_engine as ds
-from course_lib.parallel.deepspeed_config import Config, stage_config
 from course_lib.theory.memory import STAGES, StateBytes
 from course_lib.training.flat import flatten
-from course_lib.training.loop import Batch, SummedLoss, image_batch, make_step, summed_cross_entropy
+from course_lib.training.loop import (
+    Batch,
+    SummedLoss,
+    image_batch,
+    make_step,
+    shuffled_batches,
+    summed_cross_entropy,
+)
 from course_lib.training.models import build
 from tests.deepspeed_counts import counted_messages, held_bytes, state_bytes, step_bytes
 from tests.formulas import touched
 
 BATCH, STEPS = 24, 4  # divisible by 1 to 4 ranks, twice
-BF16 = {"bf16": {"enabled": True}}
 pytestmark = pytest.mark.deadline(120)
 plain_linear = torch.nn.functional.linear
 
@@ -55,17 +54,17 @@ def images(count: int = 2 * BATCH) -> Dataset:
     return Dataset("random pixels", False, pixels, labels, pixels[:30], labels[:30])
 
 
-def settings(stage: int, ranks: int, **options: Any) -> Config:
+def settings(stage: int, ranks: int) -> Config:
     """SGD, whose steps grow with a factor in the gradient; those of AdamW would not."""
-    config = stage_config(
-        stage, ranks, micro_batch=BATCH // 2 // ranks, accumulation=2, learning_rate=0.05, **options
-    )
+    config = stage_config(stage, ranks, micro_batch=BATCH // 2 // ranks, accumulation=2)
     return config | {"optimizer": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9}}}
 
 
-def parts(comm: MPI.Intracomm) -> Iterator[Batch]:
-    for epoch in range(STEPS // 2):
-        yield from rank_batches(images(), BATCH, rank=comm.rank, size=comm.size, seed=0, epoch=epoch)
+def batches(comm: MPI.Intracomm, data: Dataset, size: int = BATCH) -> Iterator[Batch]:
+    """This rank's part of the global batches of two epochs."""
+    for epoch in range(2):
+        for indices in shuffled_batches(len(data.train_labels), size, seed=0, epoch=epoch):
+            yield image_batch(data.train_images, data.train_labels, indices[comm.rank :: comm.size], size)
 
 
 def trained(
@@ -73,31 +72,35 @@ def trained(
 ) -> tuple[list[float], torch.Tensor]:
     engine = ds.start_engine(build("cifar", seed=comm.rank), config)  # weights come from rank 0
     step = ds.deepspeed_step(engine, loss_fn)
-    losses = [comm.allreduce(step(batch)) for batch in parts(comm)]
+    losses = [comm.allreduce(step(batch)) for batch in batches(comm, images())]
     weights = ds.gathered_weights(engine)
     ds.end_engine(engine)
     return losses, weights
 
 
-def alone(
-    *, clip: float = 0.0, rates: tuple[float, ...] = (0.05,) * STEPS
-) -> tuple[list[float], torch.Tensor]:
+def alone() -> tuple[list[float], torch.Tensor]:
     net = build("cifar", seed=0)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-
-    def clipped() -> None:
-        if clip:
-            nn.utils.clip_grad_norm_(net.parameters(), clip)
-
-    step, losses = make_step(net, summed_cross_entropy, optimizer, clipped), []
-    for rate, batch in zip(rates, parts(MPI.COMM_SELF), strict=True):
-        optimizer.param_groups[0]["lr"] = rate
-        losses.append(step(batch))
+    step = make_step(net, summed_cross_entropy, torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9))
+    losses = [step(batch) for batch in batches(MPI.COMM_SELF, images())]
     return losses, flatten(list(net.parameters()))
 
 
 def differ(got: torch.Tensor, expected: torch.Tensor) -> float:
     return float((got - expected).norm() / expected.norm())
+
+
+@pytest.mark.slow
+def test_worlds_come_and_go_with_either_backend(comm: MPI.Intracomm) -> None:
+    """First: before the world that the other tests share. Backends change, results do not."""
+    expected, before = alone()[1], dict(os.environ)
+    for backend in ("gloo", "mpi4py", "gloo"):
+        with ds.deepspeed_world(comm, backend):
+            assert dist.get_backend() == backend
+            for stage in (3, 2):
+                assert differ(trained(comm, settings(stage, comm.size))[1], expected) < 1e-6
+            ds.start_engine(build("cifar", seed=0), settings(3, comm.size))  # ended with the world
+    assert torch.nn.functional.linear is plain_linear  # stage 3 had replaced it
+    assert not ds.ENGINES and not dist.is_initialized() and dict(os.environ) == before
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -106,28 +109,6 @@ def test_a_stage_equals_one_process(world: MPI.Intracomm, stage: int) -> None:
     expected_losses, expected = alone()
     assert losses == pytest.approx(expected_losses, rel=1e-5)
     assert differ(weights, expected) < 1e-6
-
-
-@pytest.mark.parametrize("stage", (0, 2, 3))
-def test_clipping_from_the_config_is_by_the_norm_of_all_ranks(world: MPI.Intracomm, stage: int) -> None:
-    _, weights = trained(world, settings(stage, world.size, clip=0.1))
-    assert differ(weights, alone(clip=0.1)[1]) < 1e-6
-    assert differ(weights, alone()[1]) > 1e-5
-
-
-def test_the_learning_rate_follows_the_config(world: MPI.Intracomm) -> None:
-    """Two updates at 0, as DeepSpeed's schedules count, then up in equal steps."""
-    config = settings(1, world.size, warmup_steps=2)
-    _, weights = trained(world, config)
-    assert differ(weights, alone(rates=(0.0, 0.0, 0.025, 0.05))[1]) < 1e-6
-
-
-@pytest.mark.parametrize("stage", (0, 2, 3))
-def test_bf16_trains_and_differs_by_its_rounding(world: MPI.Intracomm, stage: int) -> None:
-    losses, weights = trained(world, settings(stage, world.size) | BF16)
-    expected_losses, expected = alone()
-    assert losses == pytest.approx(expected_losses, rel=2e-2)
-    assert weights.dtype == torch.bfloat16 and 1e-5 < differ(weights.float(), expected) < 2e-2
 
 
 def test_a_loss_that_is_not_times_ranks_and_micro_batches_fails(world: MPI.Intracomm) -> None:
@@ -139,14 +120,13 @@ def test_a_loss_that_is_not_times_ranks_and_micro_batches_fails(world: MPI.Intra
     assert differ(weights, alone()[1]) > 1e-3
 
 
-@pytest.mark.parametrize("bf16", (False, True))
 @pytest.mark.parametrize("stage", STAGES)
-def test_counted_bytes_are_those_of_the_formulas(world: MPI.Intracomm, stage: int, bf16: bool) -> None:
-    config = stage_config(stage, world.size, micro_batch=2, accumulation=2) | (BF16 if bf16 else {})
+def test_counted_bytes_are_those_of_the_formulas(world: MPI.Intracomm, stage: int) -> None:
+    config = stage_config(stage, world.size, micro_batch=2, accumulation=2)
     sizes = [weight.numel() for weight in build("cifar", seed=0).parameters()]
     expected = state_bytes(config, sum(sizes), world.size)
     if stage == 2:
-        expected = replace(expected, gradients=(2 if bf16 else 4) * touched(sizes, world.size))
+        expected = replace(expected, gradients=4 * touched(sizes, world.size))
     held = held_between_micro_batches(world, config)
     for name in ("weights", "gradients", "optimizer"):
         assert getattr(held, name) == pytest.approx(getattr(expected, name), rel=0.05), name
@@ -157,7 +137,7 @@ def test_counted_bytes_are_those_of_the_formulas(world: MPI.Intracomm, stage: in
 def sent_in_a_step(comm: MPI.Intracomm, config: Config) -> float:
     """Bytes on average over the ranks; the first steps prepare."""
     engine, size = ds.start_engine(build("cifar", seed=0), config), config["train_batch_size"]
-    (batch,) = rank_batches(images(size), size, rank=comm.rank, size=comm.size, seed=0)
+    batch = next(batches(comm, images(size), size))
     step = ds.deepspeed_step(engine, summed_cross_entropy)
     step(batch), step(batch)
     with counted_messages() as sent:
@@ -169,11 +149,11 @@ def sent_in_a_step(comm: MPI.Intracomm, config: Config) -> float:
 def held_between_micro_batches(comm: MPI.Intracomm, config: Config) -> StateBytes:
     """Of the rank that holds most; after a first step, so that the optimizer has its state."""
     engine, size = ds.start_engine(build("cifar", seed=0), config), config["train_batch_size"]
-    (batch,) = rank_batches(images(size), size, rank=comm.rank, size=comm.size, seed=0)
+    batch = next(batches(comm, images(size), size))
     ds.deepspeed_step(engine, summed_cross_entropy)(batch)
     held = []
     for inputs, targets in zip(batch.inputs.split(2), batch.targets.split(2), strict=True):
-        engine.backward(summed_cross_entropy(engine(ds.as_precise(engine, inputs)).float(), targets))
+        engine.backward(summed_cross_entropy(engine(inputs), targets))
         held.append(held_bytes(engine))
         engine.step()
     ds.end_engine(engine)
@@ -186,7 +166,7 @@ def test_counted_bytes_are_all_that_lives(world: MPI.Intracomm) -> None:
     before = set(living())
     engine = ds.start_engine(build("cifar", seed=0), config)
     step = ds.deepspeed_step(engine, summed_cross_entropy)
-    for batch in parts(world):
+    for batch in batches(world, images()):
         step(batch)
     del batch
     held = held_bytes(engine)
@@ -214,105 +194,31 @@ def living() -> dict[int, int]:
     return {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
 
 
-def test_a_part_that_is_not_what_the_config_says_is_refused(world: MPI.Intracomm) -> None:
-    engine = ds.start_engine(build("cifar", seed=0), settings(0, world.size))
-    data = images()
-    short = image_batch(data.train_images, data.train_labels, np.arange(1), world.size)
-    with pytest.raises(ValueError, match=r"a rank got 1 samples, and the config says 2 × \d+"):
-        ds.deepspeed_step(engine, summed_cross_entropy)(short)
-    ds.end_engine(engine)
-
-
 @pytest.mark.parametrize("stage", (2, 3))
 def test_the_whole_model_is_tested_once_over_all_images(world: MPI.Intracomm, stage: int) -> None:
+    """With the mean of the statistics that the ranks have of their own images."""
     engine = ds.start_engine(build("resnet", seed=0), settings(stage, world.size))
-    data = images()
-    accuracy = score_whole(world, engine, "resnet", data, 29)
-    ds.end_engine(engine)
-    net = build("resnet", seed=0).eval()
-    batch = image_batch(data.test_images, data.test_labels, np.arange(29), 29)
-    expected = (net(batch.inputs).argmax(1) == batch.targets).float().mean().item()
-    assert accuracy == pytest.approx(expected)
-
-
-def test_every_rank_saves_and_a_new_engine_goes_on(world: MPI.Intracomm, tmp_path: Path) -> None:
-    folder = world.bcast(str(tmp_path))
-    config, batches = settings(2, world.size), list(parts(world))
-    engine = ds.start_engine(build("cifar", seed=0), config)
     step = ds.deepspeed_step(engine, summed_cross_entropy)
-    for batch in batches[:2]:
-        step(batch)
-    engine.save_checkpoint(folder, tag="here")
+    losses = [step(batch) for batch in batches(world, images())]
+    assert len(losses) == STEPS
+    net, data = whole_model(world, engine, "resnet"), images()
+    for mine, theirs in zip(net.buffers(), engine.module.buffers(), strict=True):
+        if mine.is_floating_point():
+            assert torch.allclose(mine, sum(world.allgather(theirs)) / world.size)
     ds.end_engine(engine)
-    files = [path.name for path in Path(folder, "here").iterdir()]
-    assert sum("optim_states" in name for name in files) == world.size
-    engine = ds.start_engine(build("cifar", seed=1), config)
-    engine.load_checkpoint(folder, tag="here")
-    step = ds.deepspeed_step(engine, summed_cross_entropy)
-    for batch in batches[2:]:
-        step(batch)
-    weights = ds.gathered_weights(engine)
-    ds.end_engine(engine)
-    assert differ(weights, alone()[1]) < 1e-6
+    found = percent_right(world, net, data)
+    batch = image_batch(data.test_images, data.test_labels, np.arange(30), 30)
+    right = (net.eval()(batch.inputs).argmax(1) == batch.targets).float().mean().item()
+    assert found == pytest.approx(100 * right, abs=0.01)
 
 
-@pytest.mark.slow
-def test_worlds_come_and_go_with_either_backend(world: MPI.Intracomm) -> None:
-    """Last: it ends the world that the others share. Backends and groups of ranks change, results do not."""
-    expected = alone()[1]
-    for backend in ("gloo", "mpi4py", "gloo"):
-        ds.start_deepspeed(world, backend)
-        assert dist.get_backend() == backend
-        for _ in range(2):
-            assert differ(trained(world, settings(2, world.size))[1], expected) < 1e-6
-    ds.start_deepspeed(MPI.COMM_SELF)
-    assert differ(trained(MPI.COMM_SELF, settings(3, 1))[1], expected) < 1e-6
-    if world.rank == 0:  # a smaller world, which the other ranks do not know of
-        ds.start_deepspeed(MPI.COMM_SELF)
-        trained(MPI.COMM_SELF, settings(3, 1))
-    ds.start_deepspeed(world)
-    assert differ(trained(world, settings(2, world.size))[1], expected) < 1e-6
-    assert differ(trained(world, settings(3, world.size))[1], expected) < 1e-6
-    assert torch.nn.functional.linear is plain_linear  # stage 3 had replaced it
-    ds.stop_deepspeed()
-    assert not dist.is_initialized() and "WORLD_SIZE" not in os.environ
-    ds.stop_deepspeed()
-    ds.start_deepspeed(world)
-
-
-def test_accuracy_of_a_training_is_a_fraction_of_the_test_images(world: MPI.Intracomm) -> None:
-    engine, data = ds.start_engine(build("cifar", seed=0), settings(2, world.size)), images()
-    step = ds.deepspeed_step(engine, summed_cross_entropy)
-
-    def right() -> float:
-        return score_whole(world, engine, "cifar", data, len(data.test_labels))
-
-    curve = follow(world, step, right, data, batch_size=BATCH, epochs=2, seed=0)
-    ds.end_engine(engine)
-    assert len(curve.losses) == STEPS and len(curve.accuracies) == 2 and curve.cpu_seconds > 0
-    assert all(each * 30 == pytest.approx(round(each * 30)) for each in curve.accuracies)
-    assert curve.losses == pytest.approx(alone()[0], rel=1e-5)  # of global batches, not of a rank's part
-    assert len(set(world.allgather(curve))) == 1
-
-
-def test_the_net_with_batch_norm_is_tested_with_the_mean_of_the_ranks_statistics(
-    world: MPI.Intracomm,
+def test_the_parts_of_all_ranks_are_the_batches_of_one_process(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    net = build("convnet", seed=0)
-    norm = net.residual.norm
-    norm.running_mean.fill_(float(world.rank))
-    average_buffers(world, net)
-    assert torch.allclose(norm.running_mean, torch.full((96,), (world.size - 1) / 2))
-
-
-@pytest.mark.parametrize("augment", (False, True))
-def test_the_parts_of_all_ranks_are_the_batches_of_one_process(world: MPI.Intracomm, augment: bool) -> None:
-    def parts_of(rank: int, size: int) -> list[Batch]:
-        return list(rank_batches(images(), BATCH, rank=rank, size=size, seed=0, epoch=1, augment=augment))
-
-    whole, mine = parts_of(0, 1), parts_of(world.rank, world.size)
+    monkeypatch.setattr(deepspeed_cifar, "BATCH", BATCH)
+    whole, mine = (list(rank_batches(one, images(), seed=0, epoch=1)) for one in (MPI.COMM_SELF, comm))
     for batch, part in zip(whole, mine, strict=True):
-        assert torch.equal(part.inputs, batch.inputs[world.rank :: world.size])
-        assert torch.equal(part.targets, batch.targets[world.rank :: world.size])
-    plain = next(rank_batches(images(), BATCH, rank=0, size=1, seed=0, epoch=1))
-    assert torch.equal(plain.inputs, whole[0].inputs) is not augment
+        assert torch.equal(part.inputs, batch.inputs[comm.rank :: comm.size])
+        assert torch.equal(part.targets, batch.targets[comm.rank :: comm.size])
+    again = next(rank_batches(MPI.COMM_SELF, images(), seed=0, epoch=2))
+    assert len(whole) == 2 and not torch.equal(again.inputs, whole[0].inputs)

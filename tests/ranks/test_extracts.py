@@ -24,8 +24,8 @@ from benchmarks.extracts import (
     pick_together,
     train_extractor,
 )
+from benchmarks.parts.deepspeed_engine import deepspeed_world
 from course_lib.data.generated_news import make_news
-from course_lib.parallel import deepspeed_engine as ds
 from course_lib.training.loop import Batch
 
 pytestmark = pytest.mark.deadline(120)
@@ -41,7 +41,7 @@ def reading() -> Prepared:
 @pytest.fixture(scope="module")
 def world() -> Iterator[MPI.Intracomm]:
     comm = MPI.COMM_WORLD.Dup()
-    with ds.deepspeed_world(comm):
+    with deepspeed_world(comm):
         yield comm
     comm.Free()
 

@@ -34,3 +34,20 @@ def test_the_fifth_batch_validates_and_the_test_images_are_apart(
     found = deepspeed_cifar.the_images(20, 5, str(file))
     assert found.test is not None and found.test.test_labels.tolist() == [7]
     assert len(found.data.train_labels) == 20 and found.data.test_labels.tolist() == list(range(40, 45))
+
+
+def test_augmentation_shifts_and_mirrors_each_image_as_it_was_drawn() -> None:
+    images = np.random.default_rng(0).integers(1, 256, (3, 3, 32, 32), np.uint8)
+    still, shifted, mirrored = deepspeed_cifar.augmented(images, np.array([[0, 0, 0], [2, -1, 0], [0, 0, 1]]))
+    assert np.array_equal(still, images[0])
+    assert np.array_equal(shifted[:, 2:, :-1], images[1, :, :-2, 1:])
+    assert not shifted[:, :2].any() and not shifted[:, :, -1:].any()  # black moved in
+    assert np.array_equal(mirrored[:, :, ::-1], images[2])
+
+
+def test_each_epoch_changes_the_images_anew_and_all_ranks_draw_the_same() -> None:
+    changes = deepspeed_cifar.draw_changes(500, 3, 1)
+    assert np.array_equal(changes, deepspeed_cifar.draw_changes(500, 3, 1))
+    assert not np.array_equal(changes, deepspeed_cifar.draw_changes(500, 3, 2))
+    assert {*changes[:, :2].ravel()} == set(range(-deepspeed_cifar.SHIFT, deepspeed_cifar.SHIFT + 1))
+    assert 200 < changes[:, 2].sum() < 300

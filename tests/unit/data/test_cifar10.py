@@ -314,20 +314,3 @@ def test_a_forged_binary_file_is_refused(content, clause, small, mine):
     (mine / "data_batch_2.bin").write_bytes(content)
     with pytest.raises(DataError, match=rf"data_batch_2.bin .*{clause}"):
         load_cifar10()
-
-
-def test_augmentation_shifts_and_mirrors_each_image_as_it_was_drawn() -> None:
-    images = np.random.default_rng(0).integers(1, 256, (3, 3, 32, 32), np.uint8)
-    still, shifted, mirrored = cifar10.augmented(images, np.array([[0, 0, 0], [2, -1, 0], [0, 0, 1]]))
-    assert np.array_equal(still, images[0])
-    assert np.array_equal(shifted[:, 2:, :-1], images[1, :, :-2, 1:])
-    assert not shifted[:, :2].any() and not shifted[:, :, -1:].any()  # black moved in
-    assert np.array_equal(mirrored[:, :, ::-1], images[2])
-
-
-def test_each_epoch_changes_the_images_anew_and_all_ranks_draw_the_same() -> None:
-    changes = cifar10.draw_changes(500, seed=3, epoch=1)
-    assert np.array_equal(changes, cifar10.draw_changes(500, seed=3, epoch=1))
-    assert not np.array_equal(changes, cifar10.draw_changes(500, seed=3, epoch=2))
-    assert {*changes[:, :2].ravel()} == set(range(-cifar10.SHIFT, cifar10.SHIFT + 1))
-    assert 200 < changes[:, 2].sum() < 300
