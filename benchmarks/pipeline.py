@@ -1,10 +1,10 @@
-"""Our fast pipeline over MPI beside torch.distributed.pipelining over Gloo; what `simulate` predicts of it.
+"""Our fast pipeline over MPI beside torch.distributed.pipelining over Gloo.
 
 Two stages on two ranks, with the same cut, micro-batches and loss, alternate in one job: a Transformer of
 width 512, length 128, a batch of 8 sequences as 8 micro-batches of one. PyTorch's pipelining also runs over
 the course's MPI backend, to separate messages from the rest; the plain pipeline shows the effect of the
 optimisations of `course_lib.fast`; and the uncut model runs in one process, on one thread and on as many as
-there are cores. The prediction is fed with the times of the single actions of that step.
+there are cores.
 
     python -m benchmarks.pipeline [--quick] [--json FILE]
 """
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 RANKS, MICROBATCHES = 2, 8
 WIDTH, LENGTH, HEADS, BLOCKS, VOCABULARY = 512, 128, 8, 4, 256
-ACCURACY = 10.0  # percent that the predicted step may be off
 NAMES = {"gpipe": "GPipe", "one_f_one_b": "1F1B"}
 PEERS = {
     "Gloo": "torch.distributed.pipelining, Gloo",
@@ -73,9 +72,9 @@ def ours(comm: MPI.Intracomm, stage: nn.Module, batch: Batch, name: str, *, plai
     schedule = getattr(schedules, name)(comm.size, MICROBATCHES)
     parts = split_batch(batch, MICROBATCHES)
 
-    def step(recorder: Any = None) -> None:
+    def step() -> None:
         stage.zero_grad()
-        run(comm, schedule, {(0, comm.rank): stage}, token_loss, parts, recorder)
+        run(comm, schedule, {(0, comm.rank): stage}, token_loss, parts)
 
     return step
 
@@ -147,33 +146,6 @@ def race(comm: MPI.Intracomm, rounds: int, blocks: int) -> dict[str, list[float]
     return times
 
 
-def predict(comm: MPI.Intracomm, rounds: int, blocks: int) -> dict[str, dict[str, list[float]]]:
-    """Milliseconds of each schedule's steps, as measured and as `simulate` says from the actions' times."""
-    import torch
-
-    from course.lessons.shared.figures.schedules import boxes, length, measured_seconds, measured_weights
-    from course_lib.comm.trace import Recorder
-    from course_lib.parallel.pipeline import split_layers
-    from course_lib.theory import schedules
-
-    torch.set_num_threads(1)
-    model, batch = build(blocks)
-    stage, recorder = split_layers(model, comm.size)[comm.rank], Recorder(comm)
-    found: dict[str, dict[str, list[float]]] = {name: {"measured": [], "predicted": []} for name in NAMES}
-    for name in [*NAMES, *list(NAMES) * rounds]:  # each once to warm up
-        schedule = getattr(schedules, name)(comm.size, MICROBATCHES)
-        comm.Barrier()
-        ours(comm, stage, batch, name)(recorder)  # type: ignore[call-arg]
-        spans = recorder.gather()
-        if spans is not None:
-            seconds = measured_seconds(schedule, spans)
-            weights = measured_weights(schedule, spans)
-            simulated = schedules.simulate(schedule, seconds, seconds, deferred=weights)
-            found[name]["measured"].append(1e3 * length(boxes(spans)))
-            found[name]["predicted"].append(1e3 * schedules.makespan(simulated))
-    return {name: {who: values[1:] for who, values in both.items()} for name, both in found.items()}
-
-
 # ---------------------------------------------------------------- rows
 
 
@@ -181,9 +153,8 @@ def measure(quick: bool) -> list[Row]:
     """All rows."""
     rounds, blocks = (3, 2) if quick else (15, BLOCKS)
     times = on_ranks(RANKS, race, timeout=900, rounds=rounds, blocks=blocks)
-    predicted = on_ranks(RANKS, predict, timeout=600, rounds=rounds, blocks=blocks)
     model = f"Transformer (width {WIDTH}, length {LENGTH}, {blocks} blocks)"
-    return [*race_rows(times, model), *prediction_rows(predicted)]
+    return race_rows(times, model)
 
 
 def race_rows(times: Mapping[str, list[float]], model: str) -> list[Row]:
@@ -201,19 +172,5 @@ def race_rows(times: Mapping[str, list[float]], model: str) -> list[Row]:
     return rows
 
 
-def prediction_rows(predicted: Mapping[str, Mapping[str, list[float]]]) -> list[Row]:
-    """The measured step beside the predicted one, and by how many percent they typically differ."""
-    rows = []
-    for name, said in NAMES.items():
-        measured, simulated = predicted[name]["measured"], predicted[name]["predicted"]
-        off = Timing.of([100 * abs(m / s - 1) for m, s in zip(measured, simulated, strict=True)])
-        timings = Timing.of(measured), Timing.of(simulated)
-        rows.append(row(f"{said}, a step as measured", RANKS, *timings, "simulate()", unit="ms"))
-        ratio = ACCURACY / max(off.median, 1e-9)
-        case, peer = f"{said}, what simulate() is off by", "what it may be off by"
-        rows.append(Row(case, RANKS, off.median, ACCURACY, peer, ratio, "%", "lower", off.spread, 0.0))
-    return rows
-
-
 if __name__ == "__main__":
-    main("Pipelines over MPI beside PyTorch's over Gloo; predicted and measured", measure)
+    main("Pipelines over MPI beside PyTorch's over Gloo", measure)

@@ -28,8 +28,6 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
-from course_lib.comm.spans import WEIGHTS
-from course_lib.comm.trace import Recorder
 from course_lib.parallel.pipeline import Modules, Neighbours, StepResult, check_schedule, run_actions
 from course_lib.theory.schedules import Action, Schedule, check_finishes, owners
 from course_lib.training.loop import Batch, SummedLoss
@@ -43,15 +41,14 @@ def run_schedule(
     modules: Modules,
     loss_fn: SummedLoss,
     microbatches: list[Batch],
-    recorder: Recorder | None = None,
 ) -> StepResult:
     """`parallel.pipeline.run_schedule` with gradients that accumulate in place, after each message has left.
 
-    The results agree to rounding. `recorder` also notes the deferred products, inside their backward's span.
+    The results agree to rounding.
     """
     check_schedule(comm, schedule, modules, len(microbatches))
     check_finishes(schedule)
-    neighbours = DeferringNeighbours(comm, owners(schedule), recorder)
+    neighbours = DeferringNeighbours(comm, owners(schedule))
     inside = {key: InPlace(module, neighbours.deferred) for key, module in modules.items()}
     return run_actions(neighbours, schedule[comm.rank], inside, loss_fn, microbatches)
 
@@ -59,18 +56,14 @@ def run_schedule(
 class DeferringNeighbours(Neighbours):
     """Neighbours that get the gradient of the inputs first; then this rank computes what it `deferred`."""
 
-    def __init__(
-        self, comm: MPI.Intracomm, rank_of: Mapping[tuple[int, int], int], recorder: Recorder | None = None
-    ) -> None:
-        super().__init__(comm, rank_of, recorder)
+    def __init__(self, comm: MPI.Intracomm, rank_of: Mapping[tuple[int, int], int]) -> None:
+        super().__init__(comm, rank_of)
         self.deferred: Products = []
 
     def send(self, action: Action, other_stage: int, tensor: torch.Tensor, rank: int | None = None) -> None:
         """Start to send; after a gradient, compute the products of the weights."""
         super().send(action, other_stage, tensor, rank)
-        if self.deferred:
-            with self.span(f"{WEIGHTS} {action!r}"):
-                self.compute_deferred()
+        self.compute_deferred()
 
     def wait(self) -> None:
         """Wait until everything is sent, and no product is left."""

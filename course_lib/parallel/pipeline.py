@@ -27,7 +27,6 @@ Narayanan et al. (2021), "Efficient Large-Scale Language Model Training on GPU C
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +37,6 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
-from course_lib.comm.trace import Recorder, SpanKind
 from course_lib.theory.partition import balanced_ranges
 from course_lib.theory.schedules import Action, Actions, Schedule, check_finishes, microbatch_count, owners
 from course_lib.training.flat import as_bytes
@@ -129,10 +127,8 @@ class Neighbours:
     A tensor goes as two messages: its shape and dtype, then its bytes. So a receiver need not know them.
     """
 
-    def __init__(
-        self, comm: MPI.Intracomm, rank_of: Mapping[tuple[int, int], int], recorder: Recorder | None = None
-    ) -> None:
-        self.comm, self.rank_of, self.recorder = comm, rank_of, recorder
+    def __init__(self, comm: MPI.Intracomm, rank_of: Mapping[tuple[int, int], int]) -> None:
+        self.comm, self.rank_of = comm, rank_of
         replicas, stages = zip(*rank_of, strict=True)  # rank_of has keys (replica, stage)
         self.replicas, self.last_stage = 1 + max(replicas), max(stages)
         self.requests: list[MPI.Request] = []  # sends under way; each holds a reference to its buffer
@@ -159,10 +155,9 @@ class Neighbours:
         """Receive what `action` needs from the rank that runs `other_stage`; `rank` as in `send`."""
         rank = self.rank_of[action.replica, other_stage] if rank is None else rank
         tag = self.tag(action, other_stage)
-        with self.span(f"wait {action!r}", kind="wait"):
-            shape, dtype = self.comm.recv(source=rank, tag=tag)
-            tensor = torch.empty(shape, dtype=dtype)
-            self.comm.Recv(as_bytes(tensor), rank, tag)  # as_bytes is a view of its memory
+        shape, dtype = self.comm.recv(source=rank, tag=tag)
+        tensor = torch.empty(shape, dtype=dtype)
+        self.comm.Recv(as_bytes(tensor), rank, tag)  # as_bytes is a view of its memory
         return tensor
 
     def wait(self) -> None:
@@ -178,10 +173,6 @@ class Neighbours:
         boundary = max(action.stage, other_stage)  # between this stage and its previous one
         number = action.microbatch * (self.last_stage + 1) + boundary
         return (number * self.replicas + action.replica) * 2 + (action.kind == "B")
-
-    def span(self, name: str, *, kind: SpanKind = "compute") -> AbstractContextManager[None]:
-        """A span of the recorder, if there is one."""
-        return self.recorder.span(name, kind=kind) if self.recorder else nullcontext()
 
 
 # ---------------------------------------------------------------- one micro-batch through one stage
@@ -249,7 +240,6 @@ def run_schedule(
     modules: Modules,
     loss_fn: SummedLoss,
     microbatches: list[Batch],
-    recorder: Recorder | None = None,
 ) -> StepResult:
     """Execute this rank's schedule on its `modules`; their parameters' .grad grows by the batch's gradients.
 
@@ -258,8 +248,8 @@ def run_schedule(
     global batch. With two replicas (GEMS) each has the gradients of its own micro-batches: before the update,
     sum them with `sum_replicas` (`parallel/gems.py`).
 
-    `recorder` notes every action, and inside it every wait for a message. Pass a communicator of its own
-    (`comm.Dup()`) if other messages are under way on `comm`: they could have the same tags.
+    Pass a communicator of its own (`comm.Dup()`) if other messages are under way on `comm`: they could have
+    the same tags.
 
     Raises ValueError on all ranks if the schedule does not fit the ranks, the modules or the micro-batches,
     lacks an action, or can never finish. An error inside a module is raised on its rank alone; the others
@@ -267,7 +257,7 @@ def run_schedule(
     """
     check_schedule(comm, schedule, modules, len(microbatches))
     check_finishes(schedule)
-    neighbours = Neighbours(comm, owners(schedule), recorder)
+    neighbours = Neighbours(comm, owners(schedule))
     return run_actions(neighbours, schedule[comm.rank], modules, loss_fn, microbatches)
 
 
@@ -280,15 +270,14 @@ def run_actions(
     for action in actions:
         module, batch = modules[action.replica, action.stage], batches[action.microbatch]
         key = action.replica, action.stage, action.microbatch
-        with neighbours.span(repr(action)):
-            if action.kind == "F":
-                inputs, result = stage_forward(neighbours, action, module, batch, loss_fn)
-                held[key] = inputs, result
-                if action.stage == neighbours.last_stage:
-                    loss += result.item()
-                peak = max(peak, len(held))
-            else:
-                stage_backward(neighbours, action, *held.pop(key))
+        if action.kind == "F":
+            inputs, result = stage_forward(neighbours, action, module, batch, loss_fn)
+            held[key] = inputs, result
+            if action.stage == neighbours.last_stage:
+                loss += result.item()
+            peak = max(peak, len(held))
+        else:
+            stage_backward(neighbours, action, *held.pop(key))
     neighbours.wait()
     return StepResult(loss, peak)
 

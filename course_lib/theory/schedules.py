@@ -15,7 +15,7 @@ The same lists of `Action` are executed by `parallel/pipeline.py`, drawn by a le
 `simulate`, which starts each action as soon as its rank is free and its input has arrived.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -172,7 +172,7 @@ def _check(stages: int, microbatches: int) -> None:
 
 # ---------------------------------------------------------------- time and memory of a schedule
 
-Seconds = float | Sequence[float] | Callable[[Action], float]
+Seconds = float | Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,19 +186,12 @@ class TimedAction:
 
 
 def simulate(
-    schedule: Schedule,
-    forward: Seconds,
-    backward: Seconds,
-    transfer: float = 0.0,
-    *,
-    deferred: Seconds = 0.0,
+    schedule: Schedule, forward: Seconds, backward: Seconds, transfer: float = 0.0
 ) -> list[TimedAction]:
     """When each action of `schedule` runs, in order of their starts.
 
-    `forward` and `backward` are seconds per action: one number, one per stage, or a function of the action.
-    `transfer` is the seconds of a message to a stage on another rank; ranks compute meanwhile. `deferred` is
-    the part of `backward`'s seconds that a rank spends after sending the gradient to the previous stage: 0 in
-    `parallel/pipeline.py`, while `course_lib/fast/pipeline.py` defers the weights' gradients. Raises
+    `forward` and `backward` are seconds per action: one number, or one per stage.
+    `transfer` is the seconds of a message to a stage on another rank; ranks compute meanwhile. Raises
     ValueError if the schedule can never finish, with the actions that wait for each other, and for what
     `owners` refuses.
     """
@@ -206,7 +199,6 @@ def simulate(
     last = max(stage for _, stage in owner)
     stages = 1 + last
     seconds = {"F": _seconds(forward, stages), "B": _seconds(backward, stages)}
-    after_sending = {"F": _seconds(0.0, stages), "B": _seconds(deferred, stages)}
     if transfer < 0:
         raise ValueError(f"a transfer of {transfer} s cannot be; give 0 or more")
     ended: dict[Action, float] = {}
@@ -225,8 +217,8 @@ def simulate(
             action = schedule[rank][done[rank]]
             inputs = [(need, owner[need.replica, need.stage] == rank) for need in needs(action, last)]
             start = max([free[rank], *(ended[need] if own else arrived[need] for need, own in inputs)])
-            free[rank] = ended[action] = start + seconds[action.kind](action)
-            arrived[action] = ended[action] - after_sending[action.kind](action) + transfer
+            free[rank] = ended[action] = start + seconds[action.kind][action.stage]
+            arrived[action] = ended[action] + transfer
             done[rank] += 1
             timed.append(TimedAction(rank, action, start, free[rank]))
     return sorted(timed, key=lambda one: (one.start, one.rank))
@@ -313,16 +305,14 @@ def microbatch_count(schedule: Schedule) -> int:
     return len(found)
 
 
-def _seconds(given: Seconds, stages: int) -> Callable[[Action], float]:
-    if callable(given):
-        return given
+def _seconds(given: Seconds, stages: int) -> list[float]:
     each = list(given) if isinstance(given, Sequence) else [given] * stages
     if len(each) != stages or min(each) < 0:
         raise ValueError(
             f"{len(each)} times, the least {min(each, default=0)} s, for {stages} stages; give one "
             "of at least 0 s for each"
         )
-    return lambda action: each[action.stage]
+    return each
 
 
 def _stuck(schedule: Schedule, done: Sequence[int], last: int, ended: dict[Action, float]) -> str:

@@ -13,8 +13,6 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-from course_lib.comm.spans import WEIGHTS
-from course_lib.comm.trace import Recorder
 from course_lib.fast import pipeline as fast
 from course_lib.parallel.gems import place_replicas, sum_replicas
 from course_lib.parallel.pipeline import (
@@ -142,28 +140,6 @@ def test_large_activations_do_not_block(comm: MPI.Intracomm) -> None:
         comm, schedule, modules, lambda out, _: out.sum() * 0, split_batch(Batch(inputs, targets, 4), 4)
     )
     assert step.loss == 0
-
-
-@plain_and_fast
-def test_a_recorder_sees_every_action_and_every_wait_inside_it(comm: MPI.Intracomm, run: Run) -> None:
-    schedule, recorder = one_f_one_b(comm.size, 3), Recorder(comm)
-    modules = stages_of(comm, schedule, layers())
-    run(comm, schedule, modules, summed_cross_entropy, split_batch(batches()[0], 3), recorder)
-    spans = recorder.gather()
-    if spans is not None:
-        waits = [span for span in spans if span.kind == "wait"]
-        products = [span for span in spans if span.name.startswith(WEIGHTS)]
-        passes = [span for span in spans if span not in waits + products]
-        for rank, actions in enumerate(schedule):
-            mine = sorted((span for span in passes if span.rank == rank), key=lambda span: span.start)
-            assert [span.name for span in mine] == [repr(action) for action in actions]
-        assert len(waits) == 2 * 3 * (comm.size - 1)
-        assert bool(products) == (run is fast.run_schedule and comm.size > 1), "stage 0 defers nothing"
-        for span in waits + products:
-            around = [
-                a for a in passes if a.rank == span.rank and a.start <= span.start and span.end <= a.end
-            ]
-            assert [a.name for a in around] == [span.name.split()[-1]]
 
 
 def test_a_schedule_for_other_ranks_or_microbatches_is_refused(comm: MPI.Intracomm) -> None:

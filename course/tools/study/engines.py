@@ -29,13 +29,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 import torch_mpi4py
 from course.lessons.l07_ddp_on_mnist.study_results import DDP_GLOO, DDP_MPI4PY, OWN_MPI, SEQUENTIAL
-from course_lib.comm.trace import Recorder, Running
 from course_lib.network import loopback
 from course_lib.parallel.data_parallel import GradientBucket, broadcast_weights
 from course_lib.training.loop import do_nothing
 
 TIMEOUT = timedelta(minutes=2)  # that a rank waits for the others before it raises
-SUM = "sum of gradients"
 NETWORK = "OMPI_MCA_btl_tcp_if_include"  # such as 10.0.0.0/24, on several hosts
 BACKENDS = {DDP_GLOO: "gloo", DDP_MPI4PY: "mpi4py"}
 
@@ -90,45 +88,42 @@ def network_device() -> str:
     raise ValueError(f"this host has no address in {network}; name another network of the hosts")
 
 
-def engine(name: str, comm: MPI.Intracomm, model: nn.Module, *, recorder: Recorder, groups: Groups) -> Engine:
-    """The engine `name` for `model` on the ranks of `comm`; `recorder` gets one collective a step."""
+def engine(name: str, comm: MPI.Intracomm, model: nn.Module, *, sums: list[float], groups: Groups) -> Engine:
+    """The engine `name` for `model` on the ranks of `comm`; `sums` gets the seconds of each step's sum."""
     if name == SEQUENTIAL and comm.size == 1:
         return Engine(model)
     if name == OWN_MPI:
         broadcast_weights(comm, model)
         bucket = GradientBucket(model)
-        return Engine(model, lambda: timed_sum(comm, bucket, recorder))
+        return Engine(model, lambda: timed_sum(comm, bucket, sums))
     if name in BACKENDS:
-        exposed = Exposed(recorder, model)
+        exposed = Exposed(sums, model)
         group = groups.group(BACKENDS[name])
         replica = DistributedDataParallel(model, process_group=group, gradient_as_bucket_view=True)
         return Engine(replica, exposed.end, comm.size)
     raise ValueError(f"there is no engine {name!r} for {comm.size} ranks")
 
 
-def timed_sum(comm: MPI.Intracomm, bucket: GradientBucket, recorder: Recorder) -> None:
-    """Sum the gradients, and note from when to when."""
+def timed_sum(comm: MPI.Intracomm, bucket: GradientBucket, sums: list[float]) -> None:
+    """Sum the gradients, and note how long it took."""
     bucket.collect()  # is no communication
-    with recorder.span(SUM, kind="collective"):
-        bucket.sum(comm)
+    start = MPI.Wtime()
+    bucket.sum(comm)
+    sums.append(MPI.Wtime() - start)
 
 
 class Exposed:
     """The part of DDP's communication that nothing hides: from the last gradient to the end of backward."""
 
-    def __init__(self, recorder: Recorder, model: nn.Module) -> None:
-        self.recorder = recorder
-        self.open: Running | None = None
+    def __init__(self, sums: list[float], model: nn.Module) -> None:
+        self.sums, self.start = sums, 0.0
         for parameter in model.parameters():
             parameter.register_post_accumulate_grad_hook(self.begin)
 
     def begin(self, parameter: torch.Tensor) -> None:
         """One more gradient is there: maybe the last one."""
-        self.open = self.recorder.span(SUM, kind="collective")
-        self.open.__enter__()
+        self.start = MPI.Wtime()
 
     def end(self) -> None:
         """Backward has returned: all sums are in their gradients."""
-        if self.open is not None:
-            self.open.__exit__(None, None, None)
-            self.open = None
+        self.sums.append(MPI.Wtime() - self.start)

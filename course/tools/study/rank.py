@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 
+import numpy as np
 import torch
 from mpi4py import MPI
 from torch import nn
@@ -20,8 +21,6 @@ from course.tools.study.engines import Groups, engine
 from course.tools.study.plan import DRAW, MARK
 from course.tools.study.rates import make_optimizer
 from course.tools.study.replay import measure_operations, replay_row
-from course_lib.comm.spans import COMPUTE, TRANSFER, WAIT, totals
-from course_lib.comm.trace import Recorder
 from course_lib.data.dataset import Dataset
 from course_lib.data.drawn_digits import draw_digits
 from course_lib.data.mnist import load_mnist
@@ -76,27 +75,27 @@ def run_case(comm: MPI.Intracomm, case: Case, data: Dataset, number: int, groups
         for epoch in range(case.epochs)
     ]
     warm_up(comm, case, data, groups)
-    recorder, model = Recorder(comm), build(case.model, seed=case.seed)
-    step = make_case_step(comm, case, model, recorder, groups)
+    sums, model = list[float](), build(case.model, seed=case.seed)
+    step = make_case_step(comm, case, model, sums, groups)
     wall, cores = 0.0, all_cores(comm)
     for epoch, batches in enumerate(order, start=1):
         mine = shard_batches(comm, data.train_images, data.train_labels, batches)
         comm.Barrier()
-        with recorder.span("epoch"):
-            measured = fit(step, with_signs(comm, mine))
+        sums.clear()
+        measured = fit(step, with_signs(comm, mine))
         score = evaluate_shard(comm, model, data.test_images, data.test_labels)
-        spans, report = recorder.gather(), gather_metrics(comm, measured, score)
-        if spans is not None and report is not None:
+        seconds, report = phases(comm, measured.seconds, sums), gather_metrics(comm, measured, score)
+        if report is not None:
             wall += report.seconds
-            row = make_row(case, epoch, wall, report, mean_seconds(totals(spans)), cores)
+            row = make_row(case, epoch, wall, report, seconds, cores)
             send_report(comm, case=number, row=asdict(row))
 
 
 def make_case_step(
-    comm: MPI.Intracomm, case: Case, model: nn.Module, recorder: Recorder, groups: Groups
+    comm: MPI.Intracomm, case: Case, model: nn.Module, sums: list[float], groups: Groups
 ) -> Step:
     """The training step of the case's engine; the loss it returns is that of the shard."""
-    trained = engine(case.engine, comm, model, recorder=recorder, groups=groups)
+    trained = engine(case.engine, comm, model, sums=sums, groups=groups)
 
     def loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return trained.loss_factor * summed_cross_entropy(outputs, labels)
@@ -107,17 +106,23 @@ def make_case_step(
 
 def warm_up(comm: MPI.Intracomm, case: Case, data: Dataset, groups: Groups) -> None:
     """A few steps of a training that is thrown away: memory is touched, connections are made."""
-    step = make_case_step(comm, case, build(case.model, seed=case.seed), Recorder(comm), groups)
+    step = make_case_step(comm, case, build(case.model, seed=case.seed), [], groups)
     batches = shuffled_batches(case.images, case.batch_size, seed=case.seed)[:WARM_UP]
     fit(step, shard_batches(comm, data.train_images, data.train_labels, batches))
 
 
-def mean_seconds(seconds: dict[int, dict[str, float]]) -> dict[str, float]:
-    """Of each kind, the mean of all ranks."""
-    return {
-        kind: sum(rank[kind] for rank in seconds.values()) / len(seconds)
-        for kind in (COMPUTE, WAIT, TRANSFER)
-    }
+def phases(comm: MPI.Intracomm, epoch: float, sums: list[float]) -> dict[str, float]:
+    """What an epoch's seconds went into, the mean of all ranks; `sums` are those of each sum. (collective)
+
+    A sum ends on all ranks at the same time, but for what the last message takes. So the rank that came last
+    was in it for the shortest time, and only to transfer; each other waited for it first.
+    """
+    mine = np.array(sums)
+    transfer = np.empty_like(mine)
+    comm.Allreduce(mine, transfer, MPI.MIN)
+    seconds = [epoch - mine.sum(), (mine - transfer).sum(), transfer.sum()]
+    means = np.sum(comm.allgather(seconds), axis=0) / comm.size
+    return dict(zip(("compute", "wait", "transfer"), means.tolist(), strict=True))
 
 
 def all_cores(comm: MPI.Intracomm) -> int:
@@ -134,9 +139,9 @@ def make_row(
         epoch=epoch,
         epoch_seconds=report.seconds,
         wall_seconds=wall,
-        compute_seconds=seconds[COMPUTE],
-        wait_seconds=seconds[WAIT],
-        transfer_seconds=seconds[TRANSFER],
+        compute_seconds=seconds["compute"],
+        wait_seconds=seconds["wait"],
+        transfer_seconds=seconds["transfer"],
         train_loss=sum(report.losses) / len(report.losses),
         test_loss=report.score.mean_loss,
         test_accuracy=report.score.accuracy,

@@ -1,4 +1,4 @@
-"""Pipelines: who does what when, as predicted and as measured.
+"""Pipelines: who does what when, as `simulate` predicts.
 
 A forward is light with dark digits, a backward is dark with white ones; the digit is the micro-batch. If a
 rank has several stages (chunks), or stages of two replicas, each has its colour. White is time without work:
@@ -6,7 +6,7 @@ the bubble.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -14,8 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from course_lib.comm.spans import COMPUTE, WAIT, WEIGHTS, Span, in_order
-from course_lib.theory.schedules import Action, Schedule, TimedAction
+from course_lib.theory.schedules import TimedAction
 from mpi_classroom.figures import (
     FONT_SIZE,
     INK,
@@ -34,12 +33,11 @@ PASSES: Sequence[Mapping[str, Look]] = (
 LETTERS = {"forward": INK, "backward": "white"}
 ONE_FORWARD = "time (slots; a forward through a stage takes 1)"  # the unit of simulations
 WIDE_ENOUGH = 0.019  # of the panel: a box that has room for its digit
-Spans = Sequence[TimedAction] | Sequence[Span]
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A forward or backward of a micro-batch on a rank; time counts from the first box.
+    """A forward or backward of a micro-batch on a rank.
 
     `chunk` numbers the stages of this rank from the first: always 0 if a replica has one stage per rank.
     """
@@ -58,22 +56,17 @@ class Box:
         return (self.replica or self.chunk) % len(PASSES)
 
 
-def boxes(spans: Spans) -> list[Box]:
-    """The forwards and backwards of a simulation, or of a recorder's spans (on rank 0), in time order."""
-    simulated = [one for one in spans if isinstance(one, TimedAction)]
-    passes = [(one.rank, repr(one.action), one.start, one.end) for one in simulated]
-    passes += computed([span for span in spans if isinstance(span, Span)])
-    found = [
-        Box(rank, "forward" if name[0] == "F" else "backward", name[1:], start, end, name.count("'"))
-        for rank, name, start, end in passes
-    ]
-    if not found:
-        raise ValueError(
-            "there is no forward and no backward to draw; pass spans of simulate or run_schedule"
-        )
-    first = min(box.start for box in found)
-    moved = (replace(box, start=box.start - first, end=box.end - first) for box in found)
-    return _in_chunks(sorted(moved, key=lambda box: (box.start, box.rank)))
+def boxes(simulated: Sequence[TimedAction]) -> list[Box]:
+    """The forwards and backwards of a simulation, in time order."""
+    kinds = {"F": "forward", "B": "backward"}
+    return _in_chunks(
+        [
+            Box(
+                one.rank, kinds[one.action.kind], repr(one.action)[1:], one.start, one.end, one.action.replica
+            )
+            for one in simulated
+        ]
+    )
 
 
 def _in_chunks(drawn: Sequence[Box]) -> list[Box]:
@@ -90,17 +83,6 @@ def _in_chunks(drawn: Sequence[Box]) -> list[Box]:
     return found
 
 
-def computed(spans: Sequence[Span]) -> list[tuple[int, str, float, float]]:
-    """Rank, name, start and end of each forward and backward; it starts where the wait inside it ends."""
-    found: list[Span] = []
-    for span in in_order(spans):
-        if span.kind == COMPUTE and span.name[:1] in ("F", "B") and span.name[1:2].isdigit():
-            found.append(span)
-        elif span.kind == WAIT and found and span.rank == found[-1].rank and span.end <= found[-1].end:
-            found[-1] = replace(found[-1], start=span.end)
-    return [(span.rank, span.name, span.start, span.end) for span in found]
-
-
 def length(drawn: Sequence[Box]) -> float:
     """From the start of the first box to the end of the last."""
     return max(box.end for box in drawn)
@@ -110,34 +92,6 @@ def idle(drawn: Sequence[Box]) -> float:
     """The share of all ranks' time in which they compute nothing, from 0 to 1."""
     ranks = 1 + max(box.rank for box in drawn)
     return 1 - sum(box.end - box.start for box in drawn) / (ranks * length(drawn))
-
-
-def measured_seconds(schedule: Schedule, spans: Sequence[Span]) -> Callable[[Action], float]:
-    """How long each action of `schedule` took in the run that left these spans: for `simulate`."""
-    seconds: dict[Action, float] = {}
-    drawn = boxes(spans)
-    for rank, actions in enumerate(schedule):
-        mine = [box for box in drawn if box.rank == rank]
-        names = [f"{box.kind[0].upper()}{box.label}" for box in mine]
-        if names != [repr(action) for action in actions]:
-            raise ValueError(
-                f"rank {rank} did {names}, and the schedule says {actions}; give the one that ran"
-            )
-        seconds |= {action: box.end - box.start for action, box in zip(actions, mine, strict=True)}
-    return seconds.__getitem__
-
-
-def measured_weights(schedule: Schedule, spans: Sequence[Span]) -> Callable[[Action], float]:
-    """How long each backward of that run took for its deferred weight gradients: for `simulate`."""
-    seconds: dict[Action, float] = {}
-    for rank, actions in enumerate(schedule):
-        backwards = iter([action for action in actions if action.kind == "B"])
-        for span in sorted((span for span in spans if span.rank == rank), key=lambda span: span.start):
-            if span.kind == COMPUTE and span.name[:1] == "B":
-                action = next(backwards)
-            elif span.name.startswith(WEIGHTS):
-                seconds[action] = span.seconds
-    return lambda action: seconds.get(action, 0.0)
 
 
 # ---------------------------------------------------------------- who does what when
