@@ -15,8 +15,8 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
+from course.lessons.l16_choose_your_strategy.planned import Zero, held
 from course_lib.parallel.zero3 import Zero3
-from course_lib.parallel.zero_stages import Zero, held
 from course_lib.theory.memory import StateBytes
 
 

@@ -7,10 +7,9 @@ import pytest
 from mpi4py import MPI
 
 from course.lessons.l16_choose_your_strategy import planned
-from course.lessons.l16_choose_your_strategy.planned import grid_of, prepare
+from course.lessons.l16_choose_your_strategy.planned import grid_of, prepare, start
 from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
 from course.lessons.l16_choose_your_strategy.planner.plan import Plan, why_not
-from course_lib.parallel.zero_stages import start
 
 TEXT = TransformerShape(blocks=4, width=24, length=12, vocabulary=24, heads=12)  # 12 is a multiple of 1 to 4
 BATCH, STEPS = 12, 3

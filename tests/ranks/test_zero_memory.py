@@ -10,8 +10,8 @@ from mpi4py import MPI
 from torch import nn
 from torch.optim import SGD, AdamW
 
+from course.lessons.l16_choose_your_strategy.planned import start
 from course_lib.fast.zero import Zero3
-from course_lib.parallel.zero_stages import start
 from course_lib.theory.memory import ADAM_FP32, STAGES, StateBytes
 from course_lib.training.kept import kept_bytes
 from course_lib.training.memory_use import LiveBytes

@@ -8,7 +8,7 @@ The optimizer is always one of `parallel/zero.py`, on the data axis (stage 0 wit
 buckets).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
+from torch.optim import AdamW
 
 from course.lessons.l16_choose_your_strategy.planner.memory import schedule_of, stages_of
 from course.lessons.l16_choose_your_strategy.planner.models import TransformerShape
@@ -24,14 +25,16 @@ from course.lessons.l16_choose_your_strategy.planner.plan import AXES, Plan
 from course_lib.comm.grid import make_grid
 from course_lib.parallel.pipeline import Recomputed, run_schedule, split_batch
 from course_lib.parallel.tensor_parallel import ParallelTransformer, vocabulary_cross_entropy
-from course_lib.parallel.zero import MOMENTS, offload_state
-from course_lib.parallel.zero_stages import held, start
+from course_lib.parallel.zero import MOMENTS, Zero0, Zero1, Zero2, offload_state
+from course_lib.parallel.zero3 import Zero3
+from course_lib.parallel.zero_shards import BUCKET_BYTES
 from course_lib.theory.partition import even_range
 from course_lib.training.loop import Batch, SummedLoss
 from course_lib.training.memory_use import LiveBytes
 from course_lib.training.transformer import build_transformer
 
 Grid = dict[str, Any]  # the communicator of each axis
+Zero = Zero0 | Zero1 | Zero2 | Zero3
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,39 @@ def prepare(
         return [state[name] for state in states for name in MOMENTS]
 
     return Training(step, tensors, in_files)
+
+
+def start(
+    comm: MPI.Intracomm,
+    model: nn.Module,
+    stage: int,
+    make_optimizer: Any = AdamW,
+    *,
+    layers: Iterable[nn.Module] = (),
+    bucket_bytes: int = BUCKET_BYTES,
+) -> Zero:
+    """An optimizer of this stage of ZeRO for `model`; stage 3 uses `layers`, the others `bucket_bytes`."""
+    if stage == 3:
+        return Zero3(comm, model, make_optimizer, layers=layers)
+    kind: Any = (Zero0, Zero1, Zero2)[stage]
+    made: Zero = kind(comm, model, make_optimizer, bucket_bytes=bucket_bytes)
+    return made
+
+
+def held(zero: Zero) -> dict[str, list[torch.Tensor]]:
+    """The tensors that this rank keeps between two steps: weights, gradients, optimizer state."""
+    state = [
+        value
+        for each in zero.optimizer.state.values()
+        for value in each.values()
+        if torch.is_tensor(value) and value.dim()  # not the number of steps
+    ]
+    masters = [bucket.master for bucket in zero.buckets if bucket.master.dtype != bucket.shard.dtype]
+    return {
+        "weights": [tensor for bucket in zero.buckets for tensor in (bucket.shard, bucket.weights.flat)],
+        "gradients": [bucket.gradient_shard for bucket in zero.buckets],
+        "optimizer": [*state, *masters],
+    }
 
 
 def backward(grid: Grid, module: nn.Module, loss: SummedLoss, samples: Batch, plan: Plan) -> float:
