@@ -29,13 +29,12 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from course_lib.data.mnist import load_mnist
 from course_lib.training.device import NoGPU, backend_for, use_device
 from course_lib.training.models import build
-from course_lib.training.recipes import decay_learning_rate
 
 TIMEOUT = timedelta(seconds=120)  # that a rank waits for the others before it raises
 SPAWN_TIMEOUT = 600.0  # seconds for all of training, when we start the ranks ourselves
@@ -124,7 +123,8 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
     loader = DataLoader(images, batch_size=options.batch_size // size, sampler=sampler)
     model = DistributedDataParallel(build("cnn", seed=options.seed).to(device))  # with rank 0's weights
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    decay = decay_learning_rate(optimizer, options.epochs * len(loader))  # along a line to 0
+    steps = options.epochs * len(loader)
+    decay = LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps))  # along a line to 0
     finished = load_checkpoint(options.checkpoint, model.module, optimizer, decay)  # epochs
     for epoch in range(finished, options.epochs):
         sampler.set_epoch(epoch)  # or every epoch has the order of the first
@@ -134,6 +134,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
             loss = F.cross_entropy(model(inputs.to(device)), labels.to(device))
             loss.backward()  # shards are equal: the mean of means is right
             optimizer.step()
+            decay.step()
             total += loss.detach() / len(loader)
         save_checkpoint(options.checkpoint, epoch + 1, total / size, model.module, optimizer, decay)
     accuracy = evaluate(model.module, *tensors(data.test_images, data.test_labels, options.samples))

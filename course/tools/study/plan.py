@@ -26,8 +26,8 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     TIMING,
     Case,
 )
+from course.tools.study.rates import BATCH, RATES
 from course_lib.training.models import MNIST_MODELS
-from course_lib.training.recipes import RECIPES
 
 DISTRIBUTED = (OWN_MPI, DDP_GLOO, DDP_MPI4PY)
 REPLAYED_RANKS = (2, 4, 8)  # 2 to see how far a replay is from the measurement
@@ -93,7 +93,6 @@ def plan(choice: Choice, *, cores: int, data: str) -> list[Case]:
 
 def make_case(part: str, model: str, engine: str, ranks: int, seed: int, data: str, **rest: object) -> Case:
     """A case by the recipe of its model; `rest`: what differs from one thread and a fixed global batch."""
-    recipe = RECIPES[model]
     case = Case(
         part=part,
         model=model,
@@ -102,10 +101,10 @@ def make_case(part: str, model: str, engine: str, ranks: int, seed: int, data: s
         threads=1,
         batch_rule=GLOBAL,
         rate_rule=FIXED,
-        batch_size=recipe.batch_size,
-        learning_rate=recipe.learning_rate,
+        batch_size=BATCH,
+        learning_rate=RATES[model],
         images=MNIST_IMAGES,
-        epochs=recipe.epochs,
+        epochs=5,
         seed=seed,
         data=data,
         replayed=False,

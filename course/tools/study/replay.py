@@ -18,13 +18,13 @@ import numpy as np
 from mpi4py import MPI
 
 from course.lessons.l07_ddp_on_mnist.study_results import Case, EpochRow
+from course.tools.study.rates import make_optimizer
 from course_lib.comm.ping_pong import measure_ping_pong
 from course_lib.data.dataset import Dataset
 from course_lib.theory.cost_model import predict_seconds, ring_allreduce_cost
 from course_lib.theory.hockney import MeasuredMachine
 from course_lib.training.loop import image_batch, make_step, summed_cross_entropy
 from course_lib.training.models import build, parameter_count
-from course_lib.training.recipes import RECIPES
 from mpi_classroom.launch import available_cores
 
 STEPS_MEASURED = 60
@@ -61,7 +61,7 @@ def measure_steps(comm: MPI.Intracomm, case: Case, data: Dataset) -> list[float]
     """Seconds of training steps without communication on the largest shard; those of all ranks of `comm`."""
     size = -(-case.batch_size // case.ranks)
     model = build(case.model, seed=case.seed)
-    optimizer = RECIPES[case.model].make_optimizer(model.parameters(), case.images)
+    optimizer = make_optimizer(case, model.parameters())
     step = make_step(model, summed_cross_entropy, optimizer)
     rng = np.random.default_rng(case.seed)
 

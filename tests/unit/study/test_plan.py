@@ -1,6 +1,9 @@
 """Which runs a study has: each once, with the batch and the rate that its rule says."""
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from course.lessons.l07_ddp_on_mnist.study_results import (
     ACCURACY,
@@ -19,7 +22,7 @@ from course.tools.study.plan import (
     jobs,
     plan,
 )
-from course_lib.training.recipes import RECIPES
+from course.tools.study.rates import BATCH, RATES, make_optimizer
 
 
 @pytest.mark.parametrize("scale", [FULL, QUICK])
@@ -34,7 +37,7 @@ def test_every_case_is_there_once_and_every_job_has_one_size(scale, cores):
 def test_batch_and_rate_follow_their_rules():
     cases = plan(Choice(models=("cnn",), parts=(ACCURACY,), ranks=(4,), seeds=1), cores=2, data=MNIST)
     found = {(case.batch_rule, case.rate_rule): (case.batch_size, case.learning_rate) for case in cases}
-    size, rate = RECIPES["cnn"].batch_size, RECIPES["cnn"].learning_rate
+    size, rate = BATCH, RATES["cnn"]
     assert found == {
         (GLOBAL, FIXED): (size, rate),
         (LOCAL, FIXED): (4 * size, rate),
@@ -45,3 +48,19 @@ def test_batch_and_rate_follow_their_rules():
 def test_numbers_that_are_none_of_ranks_are_refused():
     with pytest.raises(ValueError, match="give 1 to 64 ranks"):
         plan(Choice(ranks=(0,)), cores=2, data=DRAWN)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [(FIXED, [0.8, 0.6, 0.4, 0.2, 0, 0]), (SCALED, [0.4, 0.8 * 0.75 * 0.75, 0.4, 0.2, 0, 0])],
+)
+def test_the_rate_falls_along_a_line_to_zero_and_one_that_grew_climbs_first(rule, expected):
+    """Two epochs of two steps; the last batch is shorter."""
+    (case, *_) = plan(Choice(models=("cnn",), parts=(ACCURACY,), ranks=(2,), seeds=1), cores=2, data=MNIST)
+    case = replace(case, images=3, batch_size=2, epochs=2, ranks=2, rate_rule=rule, learning_rate=0.8)
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    optimizer, rates = make_optimizer(case, [parameter]), []
+    for _ in expected:
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+    assert rates == pytest.approx(expected)
