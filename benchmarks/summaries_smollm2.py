@@ -34,8 +34,7 @@ from benchmarks.extraction.prepared import prepare, split_real_news
 from benchmarks.extraction.rouge import LEAD, oracle_sentences, published_rouge, sentences
 from benchmarks.harness import Row, Timing, about_this_run, on_ranks, row, save, show
 from course.paths import ROOT
-from course_lib.data.cnn_dailymail import load_news
-from course_lib.data.generated_news import Article
+from course_lib.data.cnn_dailymail import Article, load_news
 from course_lib.training.facts import fact_scores
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import Any
 
 from benchmarks.extraction.prepared import RealNews, split_real_news
 from course.tools.smollm2 import smollm2_folder
-from course_lib.data.cnn_dailymail import load_news
-from course_lib.data.generated_news import Article
+from course_lib.data.cnn_dailymail import Article, load_news
 
 RUN = Path.home() / ".cache" / "course_lib" / "smollm2-run"
 TESTED, READ = 200, 320  # test articles; tokens of an article that the model reads

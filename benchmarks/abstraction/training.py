@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.abstraction.articles import RUN, keep, kept, load, prompt, read_parts, summed_loss, target
 from course.tools.smollm2 import smollm2_folder
-from course_lib.data.generated_news import Article
+from course_lib.data.cnn_dailymail import Article
 
 if TYPE_CHECKING:
     from mpi4py import MPI

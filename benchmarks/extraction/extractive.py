@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from benchmarks.extraction.features import NUMBER
 from benchmarks.extraction.prepared import Prepared
 from benchmarks.extraction.rouge import sentences
-from course_lib.data.generated_news import Article
+from course_lib.data.cnn_dailymail import Article
 from course_lib.training.loop import Batch
 from course_lib.training.models import seeded
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks.extraction.features import NUMBER, count_rarity, sentence_features
 from benchmarks.extraction.rouge import oracle_sentences, sentences
-from course_lib.data.cnn_dailymail import News
-from course_lib.data.generated_news import Article
+from course_lib.data.cnn_dailymail import Article, News
 from course_lib.data.storage import DataError
 
 TRAINING, CHOOSING, TEST = 1290, 200, 500  # articles

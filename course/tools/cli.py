@@ -259,7 +259,7 @@ def fetch(
         fetchers = {
             "mnist": mnist.fetch_mnist,
             "cifar10": cifar10.fetch_cifar10,
-            "cnn_dailymail": cnn_dailymail.fetch_news,
+            "cnn_dailymail": lambda: cnn_dailymail.load_news().source,
             "smollm2": smollm2.fetch_smollm2,
         }
         if unknown := set(sets or []) - fetchers.keys():

@@ -11,7 +11,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from course.paths import NOTEBOOKS
-from course_lib.data.generated_news import Article, make_news
+from course.tools.generated_news import make_news
+from course_lib.data.cnn_dailymail import Article
 
 FOLDER = NOTEBOOKS / "code" / "data" / "small_model"
 REQUEST = "Summarize this article in one sentence.\n\n"

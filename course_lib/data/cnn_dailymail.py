@@ -1,6 +1,4 @@
-"""CNN/DailyMail as articles and summaries, or generated news in its stead: one call that says what you got.
-
-    the folder in COURSE_DATA  →  data/cnn_dailymail  →  generated news
+"""CNN/DailyMail as articles and summaries: from the folder in COURSE_DATA, else from data/cnn_dailymail.
 
 It is not downloaded: of two of the hub's files no digest is known.
 Two forms are read: JSON lines, one object per line with the keys `article` and `highlights`; and the parquet
@@ -20,14 +18,11 @@ from typing import Any
 
 from course_lib.data.dataset import OWN, described, remark, spaced
 from course_lib.data.downloads import registered
-from course_lib.data.generated_news import Article, make_news
 from course_lib.data.packed import PIECE, naming, unpacked
 from course_lib.data.storage import DataError, course_data, data_folders, shown
 
 SPLITS = ("train", "validation", "test")
 SUBFOLDERS = ("", "3.0.0", "cnn_dailymail", "cnn_dailymail/3.0.0")  # of COURSE_DATA
-NUMBERS = {"train": 20_000, "validation": 500, "test": 500}  # of generated articles
-SEEDS = {"train": 1, "validation": 2, "test": 3}
 LINE_NBYTES = 1 << 20  # of an article; the longest of the set has some 20 kB
 EXPANSION = 10  # times its length that a packed file of text unpacks to, and LINE_NBYTES more; usual are 3
 ROWS = 400_000  # articles in a file; the full training set has 287 113
@@ -38,13 +33,20 @@ REMEDY = "delete it and put the original in its place"
 INSTALL = "install pyarrow 14.0.1 or newer to read parquet files: python -m pip install 'pyarrow>=14.0.1'"
 
 
+@dataclass(frozen=True, slots=True)
+class Article:
+    """A text and its reference summary."""
+
+    text: str
+    summary: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class News:
     """Articles with their summaries, to train on, to watch training with, and to test with.
 
-    `source` says in one sentence what they are and where they come from, `name` in two words: CNN/DailyMail,
-    generated news, your own data. `real` says whether they are from the published data set, byte for byte.
-    Generated ones of `validation` and `test` have combinations and phrasings that those of `train` have not.
+    `source` says in one sentence what they are and where they come from, `name` in a word or three:
+    CNN/DailyMail, your own data. `real`: they are from the published data set, byte for byte.
     """
 
     source: str
@@ -56,21 +58,17 @@ class News:
 
 
 def load_news() -> News:
-    """CNN/DailyMail, or the generated news where it is not; the same on every rank.
+    """CNN/DailyMail, the same on every rank; DataError says which files to put where when it is not here.
 
-    DataError when a split or a part of a file is missing, or a file is not what its name says.
+    DataError, too, when a split or a part of a file is missing, or a file is not what its name says.
     """
-    found = find()
-    return read(found) if found else stand_in(f"{NOT_DOWNLOADED}.{remark('CNN/DailyMail')}")
-
-
-def fetch_news() -> str:
-    """Read CNN/DailyMail and say where it is; DataError says which files to put where when it is not here."""
     if found := find():
-        return read(found).source
+        return read(found)
     lines = ", ".join(f"{split}.jsonl" for split in SPLITS)
     files = f"{lines}, or the hub's train-00000-of-00003.parquet and so on,"
-    raise DataError(f"CNN/DailyMail: {NOT_DOWNLOADED}; put {files} into data/cnn_dailymail")
+    raise DataError(
+        f"CNN/DailyMail: {NOT_DOWNLOADED}; put {files} into data/cnn_dailymail.{remark('CNN/DailyMail')}"
+    )
 
 
 def find() -> dict[str, list[Path]] | None:
@@ -217,13 +215,3 @@ def text_of(value: Any) -> Any:
     if isinstance(text, str) and len(text) > LINE_NBYTES:
         raise ValueError("there is more of it than of any article")
     return text
-
-
-def stand_in(reason: str) -> News:
-    """Generated news, and the `reason` why it is needed."""
-    splits = {
-        split: make_news(NUMBERS[split], seed=SEEDS[split], split="train" if split == "train" else "held_out")
-        for split in SPLITS
-    }
-    sentence = f"Generated news ({sizes(splits)}) in place of CNN/DailyMail: {reason}"
-    return News(sentence, False, **splits, name="generated news")

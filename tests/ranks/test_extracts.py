@@ -25,7 +25,7 @@ from benchmarks.extracts import (
     train_extractor,
 )
 from benchmarks.parts.deepspeed_engine import deepspeed_world
-from course_lib.data.generated_news import make_news
+from course.tools.generated_news import make_news
 from course_lib.training.loop import Batch
 
 pytestmark = pytest.mark.deadline(120)

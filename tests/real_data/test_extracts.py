@@ -11,8 +11,7 @@ from benchmarks.extraction.prepared import RealNews, split_real_news
 from benchmarks.extraction.rouge import published_rouge
 from benchmarks.harness import on_ranks
 from benchmarks.summaries_smollm2 import Picks, Scores, lead, oracle, train_and_pick
-from course_lib.data.cnn_dailymail import load_news
-from course_lib.data.generated_news import Article
+from course_lib.data.cnn_dailymail import Article, find, load_news
 
 pytestmark = pytest.mark.skipif(not os.environ.get("COURSE_DATA"), reason="COURSE_DATA is not set")
 
@@ -20,10 +19,9 @@ pytestmark = pytest.mark.skipif(not os.environ.get("COURSE_DATA"), reason="COURS
 @pytest.fixture
 def news(monkeypatch: pytest.MonkeyPatch) -> RealNews:
     monkeypatch.setenv("COURSE_OFFLINE", "1")
-    found = load_news()
-    if not found.real:
+    if find() is None:
         pytest.skip("COURSE_DATA holds no CNN/DailyMail")
-    return split_real_news(found)
+    return split_real_news(load_news())
 
 
 def f1(picks: Picks, articles: Sequence[Article]) -> Scores:

@@ -11,7 +11,8 @@ from benchmarks import summaries_smollm2 as benchmark
 from benchmarks.abstraction import articles, training, writing
 from benchmarks.extraction.prepared import RealNews
 from course.paths import NOTEBOOKS
-from course_lib.data.generated_news import Article, make_news
+from course.tools.generated_news import make_news
+from course_lib.data.cnn_dailymail import Article
 
 SMALL = NOTEBOOKS / "code" / "data" / "small_model"
 NEWS = make_news(6, seed=0)

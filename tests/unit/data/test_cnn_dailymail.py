@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from course_lib.data import cnn_dailymail
-from course_lib.data.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines
-from course_lib.data.generated_news import Article, make_news
+from course_lib.data.cnn_dailymail import SPLITS, Article, load_news, read_lines
 from course_lib.data.storage import DataError
 
 PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -39,9 +38,8 @@ def put(folder, packed=""):
 
 
 @pytest.fixture
-def home(small_mnist, monkeypatch):
-    """The data folder of a checkout, without data; a few generated articles."""
-    monkeypatch.setattr(cnn_dailymail, "NUMBERS", {"train": 30, "validation": 10, "test": 10})
+def home(small_mnist):
+    """The data folder of a checkout, without data."""
     registry = []
     for split in SPLITS:
         content = lines(ARTICLES[split])
@@ -67,7 +65,6 @@ def test_lines_are_read_in_the_order_they_have(folder, packed, mine):
     assert (news.train, news.validation, news.test) == tuple(ARTICLES[split] for split in SPLITS)
     where = f"COURSE_DATA/{folder}".rstrip("/")
     assert news.real and news.source == f"CNN/DailyMail (5 + 3 + 2 articles) from {where}."
-    assert fetch_news() == news.source
 
 
 def test_the_data_of_the_checkout_are_read_unless_course_data_has_them(home, mine):
@@ -83,23 +80,16 @@ def test_the_data_of_the_checkout_are_read_unless_course_data_has_them(home, min
     assert not news.real and news.name == "your own data"
 
 
-def test_generated_news_stands_in_and_says_why(mine):
+def test_without_it_a_sentence_says_which_files_go_where(mine):
     (mine / "mnist").mkdir()
-    news = load_news()
-    assert news.source == (
-        "Generated news (30 + 10 + 10 articles) in place of CNN/DailyMail: no digest of all the hub's files"
-        " is registered, so nothing is downloaded. COURSE_DATA holds no CNN/DailyMail."
-    )
-    assert not news.real and news.test == make_news(10, seed=3, split="held_out")
-    assert not {a.text for a in news.validation} & {a.text for a in news.test}
-    with pytest.raises(DataError, match=r"nothing is downloaded; put train.jsonl, .* into data/cnn"):
-        fetch_news()
+    with pytest.raises(DataError, match=r"put train.jsonl, .* data/cnn_.*COURSE_DATA holds no CNN/DailyMail"):
+        load_news()
 
 
 def test_a_part_of_it_is_an_error_in_course_data_and_passed_over_at_home(home, mine):
     (put(home / "cnn_dailymail") / "test.jsonl").unlink()
-    (mine / "mnist").mkdir()
-    assert not load_news().real
+    with pytest.raises(DataError, match=r"put train.jsonl, .* into data/cnn_dailymail"):
+        load_news()
     (put(mine) / "test.jsonl").unlink()
     with pytest.raises(DataError, match=r"mine has a part of CNN/DailyMail only; add test.jsonl"):
         load_news()

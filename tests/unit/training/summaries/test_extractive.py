@@ -24,8 +24,8 @@ from benchmarks.extraction.rouge import (
     rouge_n,
     sentences,
 )
-from course_lib.data.cnn_dailymail import News
-from course_lib.data.generated_news import Article, make_news
+from course.tools.generated_news import make_news
+from course_lib.data.cnn_dailymail import Article, News
 from course_lib.data.storage import DataError
 
 NEWS = [

@@ -1,4 +1,4 @@
-"""Generated news whose summary states who did what, where and when: the stand-in for CNN/DailyMail.
+"""Generated news whose summary states who did what, where and when: what the small model of lesson 13 read.
 
     … Last year, Ana Belkov sold a mill in Port Sarden on Friday. The rain had stopped. …   not the news
     … The mayor announced that Ivo Darsen opened a bridge in Lake Torvik on Monday. …       the news
@@ -9,19 +9,19 @@
 An article reports several events; what a sentence begins with says which one has happened and is new, and
 some more sentences speak of that one. The others name other persons, places and days, so a summary is right
 only if a model finds the news and copies from it. Names are combinations of a few hundred words. Some
-combinations, and some ways to report the news, are in the held-out articles only: a model that has learnt
-articles by heart is found out there.
+combinations, and some ways to report the news, are in no article: a model can be tested with them.
 """
 
 import random
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
-from typing import Literal
+
+from course_lib.data.cnn_dailymail import Article
 
 RECIPE = 2  # to be raised with every change of the articles: what was made of them is then made anew
-HELD_OUT_SHARE = 5  # one combination of so many is in held-out articles only
+HELD_OUT_SHARE = 5  # one combination of so many is in no article
 LEAD = 3  # sentences of the lead, in which the news is rarely reported
 EVENTS = 3, 4  # that an article reports, at least and at most
 TRIES = 200  # until the choice of pairs begins again
@@ -29,7 +29,6 @@ MORE = 3  # sentences that speak of the news, beside the one that reports it
 ASIDE = 2, 3  # sentences that report no event, at least and at most
 EARLY = 0.1  # the share of articles whose lead reports the news
 
-Split = Literal["train", "held_out"]
 Pair = tuple[str, str]
 
 
@@ -112,18 +111,6 @@ ASIDES = (  # sentences that report no event
 
 
 @dataclass(frozen=True, slots=True)
-class Article:
-    """A text, its reference summary, and what a right summary of it must contain: who, deed, place, day.
-
-    Articles that people wrote have no such `facts`.
-    """
-
-    text: str
-    summary: str
-    facts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Event:
     """Who did what, where and when."""
 
@@ -133,19 +120,19 @@ class Event:
     day: str
 
 
-def make_news(n: int, *, seed: int, split: Split = "train") -> list[Article]:
+def make_news(n: int, *, seed: int) -> list[Article]:
     """`n` articles of some 90 words; the same call returns the same, and a longer one begins with them.
 
     Each reports some events, one of them the news.
     """
-    rng = random.Random(f"news {RECIPE} {seed} {split}")
-    return [make_article(rng, rng.randint(*EVENTS), held_out=split == "held_out") for _ in range(n)]
+    rng = random.Random(f"news {RECIPE} {seed} train")
+    return [make_article(rng, rng.randint(*EVENTS)) for _ in range(n)]
 
 
-def make_article(rng: random.Random, events: int, *, held_out: bool) -> Article:
+def make_article(rng: random.Random, events: int) -> Article:
     """One article of so many `events`, one of them the news; its details follow it, the rest is anywhere."""
-    news, *others = make_events(rng, events, held_out=held_out)
-    opening, clause = rng.choice(HELD_OUT_FORMS if held_out else TRAIN_FORMS)
+    news, *others = make_events(rng, events)
+    opening, clause = rng.choice(FORMS)
     rest = [sentence(event, rng.choice(OTHER), rng.choice(CLAUSES)) for event in others]
     asides = rng.sample(ASIDES, rng.randint(*ASIDE))
     rest += [aside.format(surname=rng.choice([news, *others]).who.split()[1]) for aside in asides]
@@ -154,14 +141,14 @@ def make_article(rng: random.Random, events: int, *, held_out: bool) -> Article:
     after = rest[at:] + [detail.format(**asdict(news)) for detail in rng.sample(DETAILS, MORE)]
     rng.shuffle(after)
     text = " ".join([*rest[:at], sentence(news, opening, clause), *after])
-    return Article(text, CLAUSES[0].format(**asdict(news)), astuple(news))
+    return Article(text, CLAUSES[0].format(**asdict(news)))
 
 
-def make_events(rng: random.Random, count: int, *, held_out: bool) -> list[Event]:
+def make_events(rng: random.Random, count: int) -> list[Event]:
     """`count` events; no two have a given name, surname, area, town, deed, thing or day in common."""
-    persons = distinct(rng, PERSONS[held_out], count)
-    deeds = distinct(rng, ACTS[held_out], count)
-    places = distinct(rng, PLACES[held_out], count)
+    persons = distinct(rng, PERSONS, count)
+    deeds = distinct(rng, ACTS, count)
+    places = distinct(rng, PLACES, count)
     days = rng.sample(DAYS, count)
     return [
         Event(" ".join(person), f"{deed} a {thing}", " ".join(place), day)
@@ -187,18 +174,17 @@ def sentence(event: Event, opening: str, clause: str) -> str:
     return f"{opening} {clause.format(**asdict(event))}"
 
 
-def combinations(first: Sequence[str], second: Sequence[str]) -> tuple[list[Pair], list[Pair]]:
-    """All pairs of a word of each, (those of training articles, those of held-out ones)."""
-    pairs = list(product(first, second))
-    return [pair for pair in pairs if not is_held_out(pair)], [pair for pair in pairs if is_held_out(pair)]
+def combinations(first: Sequence[str], second: Sequence[str]) -> list[Pair]:
+    """The pairs of a word of each that articles may have."""
+    return [pair for pair in product(first, second) if not is_held_out(pair)]
 
 
 def is_held_out(pair: Pair) -> bool:
-    """Whether a combination is in held-out articles only; the same on every machine."""
+    """Whether a combination is in no article; the same on every machine."""
     return zlib.crc32(" ".join(pair).encode()) % HELD_OUT_SHARE == 0
 
 
 PERSONS = combinations(GIVEN_NAMES, SURNAMES)
 PLACES = combinations(AREAS, TOWNS)
 ACTS = combinations(DEEDS, THINGS)
-TRAIN_FORMS, HELD_OUT_FORMS = combinations(NEWS, CLAUSES)
+FORMS = combinations(NEWS, CLAUSES)
