@@ -162,19 +162,6 @@ def could_not_write(path: Path, error: OSError) -> str:
     return f"{shown(path)} could not be written ({error.strerror or error}); make its folder writable"
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write `text` to `path`, all of it or nothing; OSError leaves what was there."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(scratch, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
 def sync(path: Path) -> None:
     """Return when a file's contents, or the names in a folder, are on disk: they stay after a power cut."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from course.paths import ROOT
-from course_lib.data.storage import replace_file
+from course_lib.training.saving import atomic_save
 
 COMMITTED = ROOT / "benchmarks" / "results" / "study"
 MEASUREMENTS, MACHINE, REPORT = "measurements.csv", "machine.json", "report.html"
@@ -175,5 +175,5 @@ def _entry(value: Any) -> Any:
 def save(folder: Path, rows: Iterable[EpochRow], about: dict[str, Any]) -> None:
     """Replace the results in `folder`; OSError leaves those that were there."""
     folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / MACHINE, json.dumps(about, indent=2, ensure_ascii=False) + "\n")
-    replace_file(folder / MEASUREMENTS, as_csv(rows))
+    atomic_save(folder / MACHINE, f"{json.dumps(about, indent=2, ensure_ascii=False)}\n".encode())
+    atomic_save(folder / MEASUREMENTS, as_csv(rows).encode())

@@ -31,8 +31,9 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
 from course.tools.study.job import Data, StudyError, run_job
 from course.tools.study.machine import difference
 from course.tools.study.plan import START_SECONDS, estimated_seconds, job_size, jobs
-from course_lib.data.storage import could_not_write, replace_file
+from course_lib.data.storage import could_not_write
 from course_lib.training.models import MNIST_MODELS
+from course_lib.training.saving import atomic_save
 from mpi_classroom.layout import Layout
 
 
@@ -162,7 +163,7 @@ def store(folder: Path, rows: Sequence[EpochRow], about: dict[str, Any]) -> None
 def store_report(path: Path, page: str) -> None:
     """Write the report; StudyError as `store`."""
     with writing(path):
-        replace_file(path, page)
+        atomic_save(path, page.encode())
 
 
 @contextmanager

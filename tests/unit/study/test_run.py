@@ -95,7 +95,7 @@ def test_a_full_disk_is_told_before_anything_is_measured(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     ranks = Ranks(monkeypatch)
-    monkeypatch.setattr("course.lessons.l07_ddp_on_mnist.study_results.replace_file", full)
+    monkeypatch.setattr("course.lessons.l07_ddp_on_mnist.study_results.atomic_save", full)
     with pytest.raises(
         StudyError, match=r"no space is left for .*measurements.csv .* make room and try again"
     ):
