@@ -96,25 +96,24 @@ class PowerSGD:
     most that is used, the sum is exact up to rounding. Biases and other vectors are sent as they are.
 
     Each call is one step of the power method and starts where the last one ended, so the approximation
-    improves while gradients change slowly. `seed` sets the first start (`right`), which must be equal on all
-    ranks; after a gradient of zero, the method starts there again.
+    improves while gradients change slowly. The first start (`right`) is the same on all ranks; after a
+    gradient of zero, the method starts there again.
 
     A gradient that is None counts as zeros. One that is not finite makes the residuals of its layer NaN on
     all ranks, also in all later steps.
 
-    ValueError on all ranks if `matrix_rank` is below 1, or if ranks differ in parameters, `matrix_rank` or
-    `seed`.
+    ValueError on all ranks if `matrix_rank` is below 1, or if ranks differ in parameters or `matrix_rank`.
     """
 
-    def __init__(self, comm: MPI.Intracomm, model: nn.Module, *, matrix_rank: int, seed: int = 0) -> None:
-        parameters = equal_trainable_parameters(comm, model, matrix_rank=matrix_rank, seed=seed)
+    def __init__(self, comm: MPI.Intracomm, model: nn.Module, *, matrix_rank: int) -> None:
+        parameters = equal_trainable_parameters(comm, model, matrix_rank=matrix_rank)
         if matrix_rank < 1:
             raise ValueError(f"`matrix_rank` is {matrix_rank}; it must be at least 1")
         self.comm, self.model, self.gradients = comm, model, FlatGradients(parameters)
         self.vectors = [view for view in self.gradients.views if view.ndim < 2]
         self.matrices = [view for view in self.gradients.views if view.ndim >= 2]
         self.residuals = [torch.zeros_like(_wide(view)) for view in self.matrices]  # (n, m) each, n <= m
-        generator = torch.Generator().manual_seed(derived_seed(seed, "PowerSGD"))
+        generator = torch.Generator().manual_seed(derived_seed(0, "PowerSGD"))
         self.starts = [
             torch.randn(
                 matrix.shape[1], min(matrix_rank, len(matrix)), generator=generator, dtype=matrix.dtype

@@ -223,7 +223,7 @@ def test_settings_that_make_no_sense_or_differ_are_refused_on_all_ranks(comm: MP
         with pytest.raises(ValueError, match="the same model"):
             PowerSGD(comm, nn.Linear(2 + comm.rank, 1), matrix_rank=1)
         with pytest.raises(ValueError, match="the same settings"):
-            PowerSGD(comm, nn.Linear(2, 1), matrix_rank=1, seed=comm.rank)
+            PowerSGD(comm, nn.Linear(2, 1), matrix_rank=1 + comm.rank)
 
 
 def stored_otherwise(rank: int) -> nn.Module:
