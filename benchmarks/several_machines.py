@@ -35,7 +35,13 @@ import numpy as np
 
 from benchmarks.allreduce import KIB, MIB, Work, say_bytes
 from benchmarks.harness import CannotMeasure, Row, Timing, main, on_lab, row
-from benchmarks.parts.limited_link import LimitedLink, Sample, fit_limited_link, predict_link_seconds
+from benchmarks.parts.limited_link import (
+    LimitedLink,
+    Sample,
+    device_nbytes,
+    fit_limited_link,
+    predict_link_seconds,
+)
 from course_lib.comm.allreduce import halving
 from course_lib.comm.collectives import (
     hierarchical_allreduce,
@@ -43,7 +49,6 @@ from course_lib.comm.collectives import (
     tree_broadcast,
     tree_reduce,
 )
-from course_lib.comm.counting import device_nbytes
 from course_lib.comm.ping_pong import PingPong, measure_ping_pong
 from course_lib.comm.polling import wait_for
 from course_lib.fast.collectives import EAGER_BYTES

@@ -33,7 +33,7 @@ from math import floor
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import CannotMeasure, Row, Timing, main, on_lab, row
-from course_lib.comm.counting import device_nbytes
+from benchmarks.parts.limited_link import device_nbytes
 from course_lib.data.mnist import load_mnist
 from mpi_classroom.network import network
 from mpi_classroom.network_commands import NetworkError

@@ -22,6 +22,7 @@ what goes the other way. Idle times below a millisecond cost nothing, as the buc
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from course_lib.theory.cost_model import Cost, Machine
 
@@ -102,3 +103,19 @@ def fit_limited_link(samples: Sequence[Sample]) -> LimitedLink:
     )
     first = samples[0]
     return LimitedLink(first.rate_bit_per_s, first.burst_nbytes, alpha, overhead)
+
+
+# ---------------------------------------------------------------- counted
+
+
+def device_nbytes(device: str = "eth0") -> int:
+    """Bytes that all processes of this node have sent through a network device, as Linux counts them.
+
+    So MPI's own collectives and the headers of packets count. A long packet that is cut up later, as TCP
+    sends it (GSO), counts with one header. Raises ValueError when the node has no such device.
+    """
+    lines = Path("/proc/self/net/dev").read_text().splitlines()[2:]
+    counts = {name.strip(): numbers.split() for name, _, numbers in (line.partition(":") for line in lines)}
+    if device not in counts:
+        raise ValueError(f"there is no network device {device}; this node has {', '.join(counts)}")
+    return int(counts[device][8])  # after eight numbers of what was received

@@ -8,14 +8,10 @@
 A counted communicator is the communicator itself with its sends counted: it sends the same messages to the
 same ranks. What MPI's own collectives and persistent requests send stays uncounted, and so does a message to
 PROC_NULL, which goes nowhere. Pickled messages count with the bytes of their pickle.
-
-`device_nbytes` counts below MPI: all bytes that this node has sent, MPI's own collectives and the headers
-of packets included. A long packet that is cut up later, as TCP sends it (GSO), counts with one header.
 """
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from mpi4py import MPI
@@ -42,18 +38,6 @@ class CountedComm(MPI.Intracomm):
     def reset(self) -> None:
         """Count from zero again."""
         self.sent_to = {}
-
-
-def device_nbytes(device: str = "eth0") -> int:
-    """Bytes that all processes of this node have sent through a network device, as Linux counts them.
-
-    Raises ValueError when the node has no such device.
-    """
-    lines = Path("/proc/self/net/dev").read_text().splitlines()[2:]
-    counts = {name.strip(): numbers.split() for name, _, numbers in (line.partition(":") for line in lines)}
-    if device not in counts:
-        raise ValueError(f"there is no network device {device}; this node has {', '.join(counts)}")
-    return int(counts[device][8])  # after eight numbers of what was received
 
 
 def counted(comm: MPI.Intracomm) -> CountedComm:

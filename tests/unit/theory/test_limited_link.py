@@ -1,8 +1,16 @@
 """The link of limited rate: buckets counted by hand; a fit finds the link that made the numbers."""
 
+import socket
+
 import pytest
 
-from benchmarks.parts.limited_link import LimitedLink, Sample, fit_limited_link, predict_link_seconds
+from benchmarks.parts.limited_link import (
+    LimitedLink,
+    Sample,
+    device_nbytes,
+    fit_limited_link,
+    predict_link_seconds,
+)
 from course_lib.theory.cost_model import predict_seconds, ring_allreduce_cost
 from course_lib.theory.hockney import Hockney
 
@@ -49,3 +57,18 @@ def test_a_fit_at_two_rates_finds_the_link_and_so_a_third_rate() -> None:
 def test_too_few_sizes_are_refused_with_what_to_measure() -> None:
     with pytest.raises(ValueError, match=r"1 messages below 0\.8 and 0 above 4 times"):
         fit_limited_link([Sample(1e8, 16_384, 4, 1e-4)])
+
+
+def test_what_leaves_through_a_device_is_counted_by_the_system() -> None:
+    try:
+        before = device_nbytes("lo")
+    except OSError:
+        pytest.skip("this system has no /proc/self/net/dev")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as own,
+    ):
+        own.sendall(bytes(5000))
+    assert device_nbytes("lo") >= before + 5000
+    with pytest.raises(ValueError, match=r"no network device eth9; this node has .*lo"):
+        device_nbytes("eth9")
