@@ -35,15 +35,14 @@ def rates(comm: Any, *, iterations: int, batches: int) -> list[tuple[float, floa
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
-    from benchmarks.synthetic_ranks import own_step, synthetic_benchmark
+    from benchmarks.synthetic_ranks import build_resnet, own_step, synthetic_benchmark
     from course.tools.study.engines import Groups
     from course_lib.training.loop import make_step, summed_cross_entropy
-    from course_lib.training.models import build
 
     torch.set_num_threads(1)  # on any number of ranks: weak scaling compares equal ranks
     size: dict[str, Any] = {"iterations": iterations, "batches": batches}
-    ours = synthetic_benchmark(comm, own_step(comm, build("resnet", seed=0)), **size)
-    groups, model = Groups(comm), build("resnet", seed=0)
+    ours = synthetic_benchmark(comm, own_step(comm, build_resnet(seed=0)), **size)
+    groups, model = Groups(comm), build_resnet(seed=0)
     replica = DistributedDataParallel(model, process_group=groups.group("gloo"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     peer = synthetic_benchmark(comm, make_step(replica, summed_cross_entropy, optimizer), **size)

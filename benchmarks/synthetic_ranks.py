@@ -16,10 +16,12 @@ import numpy as np
 import torch
 from mpi4py import MPI
 from torch import nn
+from torch.nn import functional as F
 from torch.optim import SGD
 
 from course_lib.parallel.data_parallel import GradientBucket, broadcast_weights
 from course_lib.training.loop import Batch, Step, make_step, summed_cross_entropy
+from course_lib.training.models import seeded
 
 DEVIATIONS = 1.96  # of a normal distribution, 95 % lie within so many
 
@@ -85,3 +87,45 @@ def random_images(comm: MPI.Intracomm, batch_size: int) -> Batch:
     images = torch.randn(batch_size, 3, 32, 32, generator=generator)
     labels = torch.randint(10, (batch_size,), generator=generator)
     return Batch(images, labels, comm.size * batch_size)
+
+
+# ---------------------------------------------------------------- the net
+
+
+def build_resnet(*, seed: int) -> nn.Module:
+    """The net, with the same initial weights wherever it is built."""
+    return seeded(ResNet, seed=seed, name="resnet")
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions with batch-norm, added to what came in; a stride above 1 halves the image."""
+
+    def __init__(self, maps_in: int, maps_out: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(maps_in, maps_out, 3, stride, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(maps_out, maps_out, 3, padding=1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm2d(maps_out), nn.BatchNorm2d(maps_out)
+        same = stride == 1 and maps_in == maps_out
+        self.shortcut = nn.Identity() if same else nn.Conv2d(maps_in, maps_out, 1, stride, bias=False)
+
+    def forward(self, maps: torch.Tensor) -> torch.Tensor:
+        """Maps (B, maps_in, H, W) to (B, maps_out, H / stride, W / stride)."""
+        hidden = F.relu(self.norm1(self.conv1(maps)))
+        return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(maps))
+
+
+class ResNet(nn.Module):
+    """A residual network for small images, 8 layers deep. He et al. (2016), section 4.2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
+        self.groups = nn.Sequential(
+            ResidualBlock(16, 16, 1), ResidualBlock(16, 32, 2), ResidualBlock(32, 64, 2)
+        )
+        self.fc = nn.Linear(64, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (B, 10) of images (B, 3, H, W); H and W are multiples of 4."""
+        maps = self.groups(F.relu(self.norm(self.first(images))))  # (B, 64, H/4, W/4)
+        return self.fc(maps.mean(dim=(2, 3)))

@@ -6,11 +6,10 @@ Three for MNIST, images (B, 1, 28, 28), from Jakovac & Pichler, "MPI in Distribu
     cnn       conv 1→32→64 (3×3, padding 1), a 2×2 pooling after each, fc 3136→128→10     421 642
     lstm      the image as 28 rows of 28 pixels: LSTM(28, 128), fc 128→10                  82 186
 
-Three for CIFAR-10, images (B, 3, 32, 32):
+Two for CIFAR-10, images (B, 3, 32, 32):
 
     cifar     conv 3→6→16 (5×5), a 2×2 pooling after each, fc 400→120→84→10                62 006
     convnet   conv 3→24→48→96 (3×3), a 2×2 pooling after each, conv 96→96, fc 96→10       136 930
-    resnet    three residual blocks, 16, 32 and 64 maps wide                               77 850
 
 `cifar` is the net of PyTorch's CIFAR-10 tutorial and of DeepSpeed's example. `convnet` has batch-norm and
 learns far more per second of a CPU core.
@@ -123,42 +122,8 @@ class ConvNet(nn.Module):
         return self.fc(maps.amax(dim=(2, 3)))
 
 
-class ResidualBlock(nn.Module):
-    """Two convolutions with batch-norm, added to what came in; a stride above 1 halves the image."""
-
-    def __init__(self, maps_in: int, maps_out: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(maps_in, maps_out, 3, stride, padding=1, bias=False)
-        self.conv2 = nn.Conv2d(maps_out, maps_out, 3, padding=1, bias=False)
-        self.norm1, self.norm2 = nn.BatchNorm2d(maps_out), nn.BatchNorm2d(maps_out)
-        same = stride == 1 and maps_in == maps_out
-        self.shortcut = nn.Identity() if same else nn.Conv2d(maps_in, maps_out, 1, stride, bias=False)
-
-    def forward(self, maps: torch.Tensor) -> torch.Tensor:
-        """Maps (B, maps_in, H, W) to (B, maps_out, H / stride, W / stride)."""
-        hidden = F.relu(self.norm1(self.conv1(maps)))
-        return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(maps))
-
-
-class ResNet(nn.Module):
-    """A residual network for small images, 8 layers deep. He et al. (2016), section 4.2."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.norm = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
-        self.groups = nn.Sequential(
-            ResidualBlock(16, 16, 1), ResidualBlock(16, 32, 2), ResidualBlock(32, 64, 2)
-        )
-        self.fc = nn.Linear(64, 10)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (B, 10) of images (B, 3, H, W); H and W are multiples of 4."""
-        maps = self.groups(F.relu(self.norm(self.first(images))))  # (B, 64, H/4, W/4)
-        return self.fc(maps.mean(dim=(2, 3)))
-
-
 MNIST_MODELS: dict[str, Callable[[], nn.Module]] = {"mlp": MLP, "cnn": CNN, "lstm": LSTM}
-MODELS = MNIST_MODELS | {"cifar": CifarNet, "convnet": ConvNet, "resnet": ResNet}
+MODELS = MNIST_MODELS | {"cifar": CifarNet, "convnet": ConvNet}
 
 
 def build(name: str, *, seed: int) -> nn.Module:

@@ -197,11 +197,11 @@ def living() -> dict[int, int]:
 @pytest.mark.parametrize("stage", (2, 3))
 def test_the_whole_model_is_tested_once_over_all_images(world: MPI.Intracomm, stage: int) -> None:
     """With the mean of the statistics that the ranks have of their own images."""
-    engine = ds.start_engine(build("resnet", seed=0), settings(stage, world.size))
+    engine = ds.start_engine(build("convnet", seed=0), settings(stage, world.size))
     step = ds.deepspeed_step(engine, summed_cross_entropy)
     losses = [step(batch) for batch in batches(world, images())]
     assert len(losses) == STEPS
-    net, data = whole_model(world, engine, "resnet"), images()
+    net, data = whole_model(world, engine, "convnet"), images()
     for mine, theirs in zip(net.buffers(), engine.module.buffers(), strict=True):
         if mine.is_floating_point():
             assert torch.allclose(mine, sum(world.allgather(theirs)) / world.size)

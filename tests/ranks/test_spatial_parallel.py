@@ -11,6 +11,7 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
+from benchmarks.synthetic_ranks import ResidualBlock
 from course_lib.comm import halo
 from course_lib.fast import spatial_parallel as fast
 from course_lib.parallel.spatial_parallel import (
@@ -22,7 +23,6 @@ from course_lib.parallel.spatial_parallel import (
     tile_model,
     tile_of,
 )
-from course_lib.training.models import ResidualBlock
 from tests.ranks.tiled import (
     close,
     dropping_what_returned,

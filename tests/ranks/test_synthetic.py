@@ -6,13 +6,13 @@ import pytest
 from mpi4py import MPI
 
 from benchmarks.synthetic_ranks import (
+    build_resnet,
     own_step,
     random_images,
     summed,
     synthetic_benchmark,
 )
 from course_lib.parallel.data_parallel import replicas_agree
-from course_lib.training.models import build
 
 COMM = MPI.COMM_WORLD
 
@@ -28,7 +28,7 @@ def test_the_total_is_the_sum_over_ranks_of_each_reading():
 
 def test_the_benchmark_runs_warm_up_and_all_batches_and_all_ranks_get_the_result():
     calls = []
-    step = own_step(COMM, build("resnet", seed=COMM.rank))
+    step = own_step(COMM, build_resnet(seed=COMM.rank))
 
     def counted(batch):
         calls.append(len(batch.targets))
@@ -44,7 +44,7 @@ def test_ranks_train_on_other_images_and_stay_equal():
     batch = random_images(COMM, 2)
     assert batch.global_size == 2 * COMM.size
     assert len(set(COMM.allgather(float(batch.inputs.sum())))) == COMM.size
-    model = build("resnet", seed=COMM.rank).eval()  # batch-norm would see other images on every rank
+    model = build_resnet(seed=COMM.rank).eval()  # batch-norm would see other images on every rank
     own_step(COMM, model)(batch)
     assert COMM.allreduce(replicas_agree_on_parameters(model), op=MPI.LAND)
 

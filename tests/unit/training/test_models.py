@@ -15,7 +15,6 @@ from course_lib.training.models import MNIST_MODELS, MODELS, build, parameter_co
         ("lstm", 82_186),
         ("cifar", 62_006),
         ("convnet", 136_930),
-        ("resnet", 77_850),
     ],
 )
 def test_each_model_has_the_published_number_of_parameters(name: str, parameters: int) -> None:
