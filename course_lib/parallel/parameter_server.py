@@ -38,11 +38,9 @@ SERVER = 0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What an asynchronous server did: who caused each update, in order, and the bytes it moved."""
+    """What an asynchronous server did: who caused each update, in order."""
 
     order: tuple[int, ...]
-    received: int
-    sent: int
 
     @property
     def staleness(self) -> tuple[int, ...]:
@@ -206,5 +204,4 @@ def serve(
         replica.update(optimizer)
         order.append(status.source)
         replica.answer(status.source)
-    moved = replica.gradient.nbytes * sum(rank != SERVER for rank in order)
-    return losses, Service(tuple(order), moved, moved)
+    return losses, Service(tuple(order))

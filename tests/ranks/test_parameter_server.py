@@ -135,8 +135,6 @@ def test_an_asynchronous_server_did_what_its_order_of_updates_says(
         workers = range(0 if server_works else 1, comm.size)
         assert sorted(service.order) == sorted(list(workers) * BATCHES)
         assert (weights_of(model) - replay(service.order)).abs().max() < 1e-10
-        elsewhere = BATCHES * (comm.size - 1)
-        assert service.received == service.sent == elsewhere * weights_of(model).nbytes
 
 
 def test_workers_that_keep_their_own_weights_are_told_from_the_truth(
@@ -153,6 +151,6 @@ def test_workers_that_keep_their_own_weights_are_told_from_the_truth(
 
 def test_staleness_is_counted_from_the_order_of_updates(comm: MPI.Intracomm) -> None:
     """Ranks 1 and 2 alternate, rank 3 is three times as slow."""
-    service = Service((1, 2, 1, 2, 1, 3, 2, 3), 0, 0)
+    service = Service((1, 2, 1, 2, 1, 3, 2, 3))
     assert service.staleness == (0, 1, 1, 1, 1, 5, 2, 1)
-    assert Service((0, 1, 0, 1), 0, 0).staleness == (0, 1, 0, 1)  # the server has the newest weights
+    assert Service((0, 1, 0, 1)).staleness == (0, 1, 0, 1)  # the server has the newest weights
