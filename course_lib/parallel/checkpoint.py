@@ -4,9 +4,9 @@
     resumed = load_training(comm, folder, model, optimizer)      # None when there is nothing to resume
 
 This file says what a rank saves, its pieces of weights and optimizer state, and how a rank puts together what
-it needs from the pieces of whatever ranks saved them. `checkpoint_folder.py` keeps the files: a checkpoint
-gets its name only when all of it is on disk, so that it survives a kill at any instant. All ranks call these
-functions together and raise together. The folder is one that all ranks see.
+it needs from the pieces of whatever ranks saved them: these travel through the folder, which all ranks see.
+`checkpoint_folder.py` keeps the files: fsync, sha256 in a manifest, then rename, so a checkpoint that has its
+name survives a kill at any instant. All ranks call these functions together and raise together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from course_lib.theory.partition import even_range
 
 WEIGHTS = "weights"
 AnyOptimizer = Optimizer | ShardedOptimizer
-Pieces = list[tuple[str, int, torch.Tensor]]  # parameter, index of its first element in values, values (n,)
+Pieces = list[tuple[str, int, torch.Tensor]]  # parameter, where in it, flat, values begin; values (n,)
 
 
 def save_training(
@@ -93,12 +93,12 @@ def load_training(
 
     Raises CheckpointError on all ranks, and changes nothing, when there are only damaged checkpoints, the
     model or optimizer does not fit, or a training that saves into `folder` removes the checkpoint meanwhile:
-    loading takes no lock. Only after a LateRankError may some ranks be restored and others not.
+    loading takes no lock. A LateRankError or offloaded state's disk may leave some restored.
     """
     found = find(comm, folder)
     if found is None:
         return None
-    # `together` is in checkpoint_folder.py: all ranks get past it, or all raise.
+    # together() allgathers the errors: all ranks get past it, or all raise.
     checked: list[Restored] = []  # not returned by `read`: together() would send it to all ranks
     together(comm, "the other ranks' weights", lambda: checked.append(read(comm, found, model, optimizer)))
     # What follows has been checked on all ranks. It can still fail where offloaded state is on a disk.
@@ -119,8 +119,8 @@ def load_training(
 # parameter i in it, and keeps its shape when the memory is freed; master is the 1-D shard that the optimizer
 # updates, for 16-bit weights a float32 copy.
 #
-# A file holds pieces: the name of a parameter, the index of the first element, and values. Whoever needs
-# a[2:6] takes it from the pieces of whatever ranks saved them: so any number of ranks can restore.
+# A file holds pieces: the name of a parameter, the index of the first element, and values. If 4 ranks go on,
+# rank 1 needs a[3:6]: a[3:4] is in old rank 0's piece a[0:4], a[4:6] in old rank 1's.
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 
     rank 0   F0 F1 F2 ·  ·  B0 …         F1 of stage 0 ── activations ─→ F1 of stage 1
     rank 1   ·  F0 F1 ·  B0 F2 …         B1 of stage 0 ←── gradients ─── B1 of stage 1
-    rank 2   ·  ·  F0 B0 F1 B1 …         time goes from left to right; · is idle
+    rank 2   ·  ·  F0 B0 F1 B1 …         F1: forward of micro-batch 1; · is idle
 
 The layers are cut into stages and the batch into micro-batches. For each micro-batch a stage receives the
 output of the previous stage, computes, and sends its own output to the next stage (`stage_forward`). Later it
@@ -170,7 +170,7 @@ class Neighbours:
         Header and bytes share it, and so do later steps; MPI delivers equal tags from one rank in order.
         Within a step no other tensor has it.
         """
-        boundary = max(action.stage, other_stage)  # between this stage and its previous one
+        boundary = max(action.stage, other_stage)  # between stages boundary-1 and boundary
         number = action.microbatch * (self.last_stage + 1) + boundary
         return (number * self.replicas + action.replica) * 2 + (action.kind == "B")
 
@@ -339,7 +339,7 @@ def make_pipeline_step(
     return step
 
 
-# ---------------------------------------------------------------- less memory: recomputation
+# ---------------------------------------------------------------- activation checkpointing
 
 
 class Recomputed(nn.Module):

@@ -1,4 +1,4 @@
-"""ZeRO on one screen: each stage adds one function. `zero.py` is the fast one, for any model.
+"""ZeRO on one screen: each stage adds one function. `zero.py` and `zero3.py` are for any model.
 
     stage   a rank keeps all               and its shard of            with
     1       weights, gradients             optimizer state             own_shard, update

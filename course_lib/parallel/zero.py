@@ -6,7 +6,8 @@
     2       weights                       gradients, state            2Ψ   the same, during backward
     3                                     weights, gradients, state   3Ψ   weights once more for backward
 
-What it sends: numbers per step, times (n - 1)/n for n ranks; Ψ is the number of parameters.
+It sends: numbers per step of one backward, times (n - 1)/n for n ranks; Ψ: the parameters.
+`plain_zero.py` has stages 1 to 3 in their shortest form.
 
 Parameters lie in flat buffers, and every flat buffer is cut into shards, one per rank; the rank is the
 shard's owner. Computation is not sharded: every rank runs the whole model on its own part of the batch. The
@@ -57,11 +58,12 @@ class Zero0(FullGradients):
 
     def step(self) -> float | None:
         """Sum the gradients, and update all weights on every rank; returns what `update` returns."""
+        self.check_parameters()  # before any message: a step that is refused changes nothing
         for bucket in self.buckets:
             bucket.gradients.collect()  # into the flat buffer, where a `.grad` has been replaced
-            reduce_scatter(self.comm, bucket.gradients.flat)  # the two halves of an all-reduce
+            reduce_scatter(self.comm, bucket.gradients.flat)  # both in place: an all-reduce
             all_gather(self.comm, bucket.gradients.flat)
-        return self.update(MPI.COMM_SELF)  # every rank has all gradients: over comm each would count n times
+        return self.update(MPI.COMM_SELF)  # with all gradients here, a norm over comm counts each n times
 
 
 # ------------------------------------------------------------------ stage 1: the optimizer's state is sharded
@@ -72,6 +74,7 @@ class Zero1(FullGradients):
 
     def step(self) -> float | None:
         """Sum the gradients, update this rank's shards, gather the weights; returns what `update` returns."""
+        self.check_parameters()
         for bucket in self.buckets:
             bucket.gradients.collect()
             reduce_scatter(self.comm, bucket.gradients.flat)
@@ -90,8 +93,8 @@ class Zero2(BucketedOptimizer):
     several backward passes per step, the shards add up.
 
     MPI pairs the sums of different ranks by their order alone, so every rank sums every bucket once per pass,
-    in list order; a full bucket waits for those before it. A pass is over when a parameter gets its second
-    gradient, or at `step`. So all ranks must make the same passes, which reach the same parameters, or they
+    in list order; a full bucket waits for those before it. A pass ends at a parameter's second gradient,
+    `step` or `zero_grad`. So all ranks must make the same passes, which reach the same parameters, or they
     hang. Only with exactly one pass per `step` may a rank reach fewer, or none: `step` sums the rest.
     """
 
@@ -118,7 +121,7 @@ class Zero2(BucketedOptimizer):
             return
         if not any(parameter in missing for missing in self.missing):
             # Its second gradient: a new pass has begun. If its bucket had to wait, `.grad` holds the sum of
-            # both passes' gradients; `finish_pass` adds it to the shard once, and frees it.
+            # both passes' gradients; `finish_pass` takes it all; the new pass adds zeros.
             self.finish_pass()
         for missing in self.missing:
             missing.discard(parameter)

@@ -10,7 +10,7 @@ has ended when all its trained weights have theirs. The hooks gather, sum and fr
 `zero.py` has stages 0 to 2, `zero_shards.py` what all stages share, `training/flat.py` the flat buffers;
 `fast/zero.py` gathers ahead. From these files:
 
-    bucket.owned(flat)           the shard of a flat buffer that this rank owns, as a view
+    bucket.owned(flat)           this rank's shard of it, a view; lengths differ by ≤ 1
     weights.attach()             makes every parameter a view of the flat buffer `weights.flat`
     FlatGradients(parameters)    makes every `.grad` a view of a new flat buffer, `gradients.flat`, of zeros
     gradients.collect()          copies into that buffer every `.grad` that is no view of it any more
@@ -69,7 +69,7 @@ class LayerBucket(Bucket):
         self.free()
 
     def own_shard(self) -> torch.Tensor:
-        """A copy of the shard of the weights that this rank owns, because the flat buffer will be freed."""
+        """This rank's shard, copied as the buffer is freed; `master` is the same memory unless 16-bit."""
         return super().own_shard().clone()
 
     def gather(self) -> None:
@@ -155,7 +155,7 @@ class Zero3(ShardedOptimizer):
             raise ValueError("there is nothing to train: no parameter requires a gradient")
         if any(hasattr(parameter, SHARDED) for parameter in model.parameters()):
             raise ValueError(f"the weights of this model are sharded already; {NEW_MODEL}")
-        # `model` first, then `layers` as they were given, each with its buckets
+        # `model`, then `layers` as given; those without a bucket are left out
         self.layers: Sequence[tuple[nn.Module, Sequence[LayerBucket]]] = [
             (module, [self.layer_bucket(comm, each) for each in alike(parameters)])
             for module, parameters in layers_with_parameters(model, list(layers))
@@ -245,7 +245,7 @@ class LayerHooks:
             self.last_pass = backward_pass()
             self.missing = set(self.parameters)  # the last pass may have left some
         elif not self.missing:
-            return  # all weights have their gradients: this output is an input, returned as it was
+            return  # the layer's backward is over: this output is one of its inputs, unchanged
         self.gather()
         for bucket in self.buckets:
             bucket.expect_gradients()

@@ -79,7 +79,7 @@ def one_f_one_b(stages: int, microbatches: int) -> Schedule:
 
 
 def interleaved_one_f_one_b(ranks: int, microbatches: int, *, chunks: int) -> Schedule:
-    """1F1B with `chunks` stages per rank: rank r holds stages r, r + p, r + 2p, …, for less idle time.
+    """1F1B with v = `chunks` stages per rank: r, r + p, …; idle share (p-1)/(v·m+p-1) if f = b.
 
     The micro-batches go through in groups of p. With one chunk it is 1F1B. Raises ValueError if there are
     more chunks and the number of micro-batches is not a multiple of the ranks. Narayanan et al. (2021),

@@ -306,6 +306,22 @@ def test_a_stage_that_is_made_anew_takes_the_model_over(comm: MPI.Intracomm, bef
     check_weights(zero, model, expected)
 
 
+@pytest.mark.parametrize("stage", [Zero0, Zero1, Zero2])
+def test_a_step_that_was_refused_has_summed_nothing(comm: MPI.Intracomm, stage: Any) -> None:
+    torch.manual_seed(0)
+    model = pair()
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+    expected = alone(model, lambda model: [model(x).square().sum()], steps=1)
+    zero = stage(comm, model, sgd)
+    (model(x).square().sum() / comm.size).backward()
+    model[1].bias.requires_grad = False
+    with pytest.raises(ValueError, match="trains others now"):
+        zero.step()
+    model[1].bias.requires_grad = True
+    zero.step()
+    check_weights(zero, model, expected)
+
+
 def pair() -> Any:
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)).double()
 

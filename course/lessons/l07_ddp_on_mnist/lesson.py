@@ -39,7 +39,7 @@
 #
 # PyTorch's **DistributedDataParallel** (**DDP**) does some of these. Which are still yours?
 #
-# DDP needs a **process group**, PyTorch's communicator. Skim the second cell, which makes one under `mpiexec` or `torchrun`, PyTorch's launcher.
+# DDP needs a **process group**, PyTorch's communicator. Skim the second cell, which makes one.
 
 # %%
 # %%px --save 07_ddp.py
@@ -159,7 +159,7 @@ for epoch in (0, 1):
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b) is the default, and `drop_last=True` gives (c). With (a) and one image per step, only ranks 0 and 1 would start a third all-reduce, and wait. (In a test, two images would count twice.)
+# (b) is the default, and `drop_last=True` gives (c). With (a) and one image per step, only ranks 0 and 1 would start a third all-reduce, and wait.
 #
 # All ranks shuffle with one seed. Each takes every fourth image:
 #
@@ -176,9 +176,9 @@ for epoch in (0, 1):
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
 #
-# DDP does lines 1 and 4. Lines 2 and 3 are yours (5, too, for printing).
+# DDP does lines 1 and 4. Lines 2 and 3 are yours.
 #
-# We train lesson 06's network on its 1,500 digits (MNIST: see More).
+# We train lesson 06's network on its 1,500 digits.
 
 # %%
 # %%px --save 07_ddp.py
@@ -234,7 +234,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One and three: each step averages over the same images as on four. Eight cannot share 1,500 equally, so the sampler repeats four images. (Batch norm or dropout makes runs differ. Float32 changes the last decimals here, and more in long training.)
+# One and three: each step averages over the same images as on four. Eight cannot share 1,500 equally, so the sampler repeats four images. (Batch norm, dropout or float32 makes runs differ.)
 #
 # </details>
 #
@@ -275,7 +275,7 @@ main(120, lr=0.2, epochs=5)
 # 120 images      0.468   0.376   0.385   0.480   0.575
 # ```
 #
-# The best rate is 0.1 for 120 images and 0.3 for 480 (the rule: 0.4). Tuning closes most of the gap. (At 0.05, 480 images reach 0.467 after 16 epochs: 64 steps.) Tune *both* rates before you compare, on validation images (we used the test images).
+# The best rate is 0.1 for 120 images and 0.3 for 480 (the rule: 0.4). Tune *both* rates before you compare, on validation images.
 #
 # </details>
 
@@ -293,7 +293,7 @@ main(120, lr=0.2, epochs=5)
 # images, labels = images.float().cuda(), labels.cuda() # the test's, too (if too large: each batch)
 # ```
 #
-# Two images per GPU only test the launch. Expect almost one GPU's loss: the sampler repeats 36 images.
+# Two images per GPU only test the launch.
 #
 # The **backend** moves the bytes: Gloo between CPUs, NCCL between NVIDIA's GPUs.
 
@@ -310,7 +310,7 @@ main(120, lr=0.2, epochs=5)
 # You have eight GPUs for one night. (a) They split one GPU's batch: an epoch's speed-up is 2. (b) Each takes a full batch: the speed-up is 7. Which do you choose?
 #
 # <details><summary>What to listen for</summary>The time to equal accuracy counts. (b) loses if it needs more than 7 / 2 = 3.5 times as
-# many epochs as (a). Tune both rates for an hour, then choose.</details>
+# many epochs as (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

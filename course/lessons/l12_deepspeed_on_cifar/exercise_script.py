@@ -134,7 +134,7 @@ def train_net(net, initialize, batches):
         ".to(0)                  copies to GPU number 0; engine.device is where the weights are\n"
         "if fp16: all of it      and when fp16 is off?\n"
         "if rank 0: save         a call that waits for all ranks",
-        "Take engine.device in the loop; below its if, keep only inputs = …; save on every rank.",
+        "Use engine.device; under the if, keep only inputs = …; save on every rank.",
     ),
     solution=_SCRIPT,
     check=_check_script,

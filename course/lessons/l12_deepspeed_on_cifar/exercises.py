@@ -167,7 +167,7 @@ WHO_SAVES = Question(
     options=(
         Option(
             "nothing, because rank 0 writes it all",
-            reply="Then the folder would hold two files. It holds one more for every other rank, because "
+            reply="Then the folder would hold two files. It also holds one from each of ranks 1 to 3: "
             "each rank has only its own shard of the optimizer state.",
             belief="only-rank-0-saves",
         ),

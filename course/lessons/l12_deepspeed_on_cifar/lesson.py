@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# The library **DeepSpeed** implements ZeRO. One digit of a JSON file selects the stage. Which do you need?
+# The library **DeepSpeed** implements ZeRO. One digit of a JSON file selects the stage. Which stage do you need?
 
 # %%
 from pathlib import Path
@@ -37,7 +37,7 @@ _ = Path("code/ds_config.json").write_text("""\
 # ```
 # stage                 0 is plain data parallelism
 # gradient_clipping     scales gradients down if their norm is above 1
-# reduce_bucket_size    stages 1 to 3 collect gradients in a buffer; ours holds 2 million
+# reduce_bucket_size    stages 1 to 3 collect up to 2 million gradients in a buffer
 #                       (on GPUs, delete this key: default 500 million)
 # torch_adam            uses PyTorch's AdamW: DeepSpeed's own must be compiled
 # ```
@@ -86,7 +86,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)
 
 # %% [markdown] tags=["subslide"]
-# Our images have CIFAR-10's size, pixels 0 to 15. The network has 33 million parameters:
+# Our drawn images have CIFAR-10's size and ten classes, pixels 0 to 15. The network has 33 million parameters:
 
 # %%
 # %%px --save 12_train.py
@@ -161,8 +161,8 @@ if __name__ == "__main__":
 #
 # ```
 #                                                                    bytes per parameter
-# it needs    weight 4  +  gradient 4  +  Adam's two averages 8    =   16
-# it has      600 MiB / 33 million parameters                      =   19
+# needed      weight 4  +  gradient 4  +  Adam's two averages 8    =   16
+# available   600 MiB / 33 million parameters                      =   19
 #
 # The limit (Linux only) excludes Python and libraries. Activations take a few MiB.
 # ```
@@ -188,7 +188,7 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 #
 # </details>
 #
-# Change one digit: in stage 1, each rank keeps half of Adam's averages and a small buffer:
+# Change one digit. Stage 1 shards Adam's averages, and needs only a small buffer:
 
 # %%
 digit = 1  # yours
@@ -248,7 +248,7 @@ print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 # kept 10  +  full weights 4  +  a buffer to gather them 3.4  +  other buffers 2.7  =  20.1 bytes per parameter
 # ```
 #
-# At 0, each layer waits for its weights. Large models keep the default (0.1 GB).
+# At 0, each layer waits for its weights. Large models: keep the default (16-bit: 0.1 GB).
 #
 # </details>
 
@@ -264,7 +264,7 @@ print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 # counted as on a ring: an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
 #
-# The stages train a smaller network on an imitated 50 MB/s link. Each rank needs four micro-batches: it has room for 3 of 12 images. ZeRO's keys have their defaults.
+# Each stage trains a smaller network over an imitated 50 MB/s link. Each rank has room for 3 of its 12 images: four micro-batches. ZeRO's keys have their defaults.
 
 # %%
 predict("How many numbers per parameter does stage 2 send?", None)
@@ -282,7 +282,7 @@ def third_step(stage, room=3, **keys):
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns the layers' order
     start = perf_counter()
-    with slow_collectives(mb_per_s=50) as sent:  # each takes its bytes' time; nothing overlaps
+    with slow_collectives(mb_per_s=50) as sent:  # counts without (N − 1)/N; nothing overlaps
         _, loss = next(steps)
     took = perf_counter() - start
     numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # 4.73 million parameters
@@ -306,13 +306,13 @@ outcome("How many numbers per parameter does stage 2 send?", cluster[0]["rows"][
 #            gradients   weights
 # stage 0        2                  =   2    all-reduce
 # stage 1        2     +     1      =   3    all-reduce, then all-gather
-# stage 2      4 · 2   +     1      =   9    all-reduce (More's key: 4 · 1), then all-gather
+# stage 2      4 · 2   +     1      =   9    all-reduce, then all-gather
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter, all-gather (our few weights stay until backward)
 # ```
 #
 # </details>
 #
-# **Contest:** stage 3 leaves more room. Beat stage 1.
+# **Contest:** stage 3 leaves more room. Which `room` beats stage 1?
 
 # %%
 # %%px --timeout 200
@@ -324,7 +324,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# With `room=12` (one micro-batch), stage 3 sends 2 (large models: 3). Each number takes 4 · 4.73 MB / 50 MB/s = 0.38 s.
+# With `room=12` (one micro-batch), stage 3 sends 2 (large models: 3). One number per parameter takes 18.9 MB / 50 MB/s = 0.38 s.
 #
 # </details>
 
@@ -339,18 +339,17 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 #
 # ```
 #            GB per GPU, with 16-bit weights          numbers sent per parameter and update
-#            (lesson 11's sum)                        1 micro-batch       4 micro-batches
+#            and gradients (lesson 11)                1 micro-batch       4 micro-batches
 #
 # stage 0        112                                        2                    2
 # stage 1         29                                        3                    3
 # stage 2         16                                        3                    9
-# stage 3          1.8                                      3                   12
+# stage 3          1.8                                      3                   12 = 4 · 1 + 4 · 2
 #
-# 12 = 4 · 1 + 4 · 2: over a billion weights come between most layers' forward and backward, so DeepSpeed gathers twice
-# on top: activations; a bucket, 1 GB; in stage 3, up to 2 GB of gathered weights
-# counted on a ring, one rank per GPU; by default, only stage 3 sends while computing (stages 1, 2: with overlap_comm, +1 GB)
-# stage 3 on 2,048 GPUs, 8 per node: with zero_hpz_partition_size=8, each node keeps all weights
-# (+1.8 GB per GPU); backward gathers inside the node
+# 4 · 2             over a billion weights come between most layers' forward and backward: stage 3 gathers twice
+# also in memory    activations; a bucket, 1 GB; in stage 3, up to 2 GB of gathered weights
+# counted           on a ring, one rank per GPU
+# hidden            by default, only stage 3 sends while computing (stages 1, 2: with overlap_comm, 1 GB more)
 # ```
 #
 # </details>
@@ -359,15 +358,15 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
-# - With equal micro-batches (text: equal tokens), every stage trains like one process, up to rounding. Exceptions: batch norm, dropout.
-# - Take stage 0 or 1 if micro-batches that fit keep a GPU busy, stage 2 if one micro-batch per update fits. Otherwise time 2 and 3: both send per micro-batch, but allow larger ones.
+# - With Adam and equal micro-batches (text: equal tokens), every stage trains like one process, up to rounding. Exceptions: batch norm, dropout.
+# - Take stage 0 or 1 if micro-batches that fit keep a GPU busy, stage 2 if one micro-batch per update fits. Otherwise time what fits: 2 and 3 send per micro-batch, but allow larger ones.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # With longer texts, stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(c), if they keep the GPU busy: longer texts enlarge activations, which no stage shards. Stage 0 sends once. Otherwise recompute activations or try (a).</details>
+# <details><summary>What to listen for</summary>(c), if they keep the GPU busy: longer texts enlarge activations, which no stage shards. Stage 0 still sends once. Otherwise recompute activations or try (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -397,7 +396,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # (b). Smaller buckets carry the same numbers in more messages. By default, DeepSpeed all-reduces even a bucket with a single owner.
 #
-# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, every other rank sends this shard once (stage 2: 4 · 1 + 1). The default saves messages: on many ranks, a small model's many reduces can take longer than one all-reduce.
+# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, every other rank sends this shard once (stage 2: 4 · 1 + 1 = 5). The default saves messages: on many ranks, a small model's many reduces can take longer than one all-reduce.
 #
 # </details>
 #
@@ -406,7 +405,7 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# Time depends on more than the numbers sent. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % longer (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent.
+# Time depends on more than the numbers sent. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % longer (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent. (With many nodes of eight GPUs, `zero_hpz_partition_size=8` lets each node keep all weights, 1.8 GB more per GPU for 7 billion parameters. Then stage 3's backward gathers inside the node.)
 #
 # **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches also affect what it sends.
 #
@@ -449,12 +448,12 @@ if rank == 0:
 # %% tags=["exercise: 12.q5"]
 
 # %% [markdown]
-# **The script.** A published script for CIFAR-10 (Kolly 2022) freezes its network with `net.requires_grad_(False)`, so nothing trains. It also has two of the next three bugs:
+# **The script.** A published script for CIFAR-10 (Kolly 2022) freezes its network with `net.requires_grad_(False)`, so nothing trains. It also has two of the three bugs below:
 
 # %% tags=["exercise: 12.3"]
 
 # %% [markdown]
-# **Remember:** when a run resumes, every rank loads its shard, and the global batch stays the same.
+# **Remember:** to resume, let every rank load its shard, and keep the global batch.
 #
 # `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10; `code/run_ds.sh` starts it. `deepspeed --hostfile hosts code/12_train.py` reads the machines from a **hostfile**.
 #

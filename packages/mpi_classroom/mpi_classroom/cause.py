@@ -10,7 +10,7 @@ exercises; `lanes.py` uses `find_cycle`, `is_in` and `has_not_completed`.) Here 
 that `snapshot.py` explains. A rank that is dead, silent, stopped, has raised or computes may explain why the
 others wait. Otherwise all wait, and messages come before collectives, because a circle of messages is certain
 (of Sendrecvs, nearly). Its reason is not: a message that never came may have been sent with another tag.
-Waits of which only a name is known (threads, torch) come first.
+Threads come first, if no rank's call is known; then torch.
 
 A new cause is a function that returns a sentence, or "" where it does not fit: put it in `_all_wait` by its
 certainty, and a row in `CAUSES` of `tests/test_hang.py`. A new fact about a call goes into `Call`, about a
@@ -179,9 +179,14 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
         return cause
     if cause := _point_to_point(_messages(waiting), finished):
         return cause
-    if cause := _opposite_orders(waiting):
-        return cause
     collectives = sorted((call for call in calls.values() if call.collective), key=lambda call: call.turn)
+    skipped = any(
+        has_not_completed(state, call) and _surely_misses(state, call)
+        for state in finished
+        for call in collectives
+    )
+    if not skipped and (cause := _opposite_orders(waiting)):
+        return cause
     for call in collectives:
         if cause := _incomplete(call, waiting, finished):
             return cause
@@ -202,7 +207,7 @@ def _less_certain(waiting: Sequence[RankState], finished: Sequence[RankState]) -
             "somebody waits for another rank's call on the window: every Lock needs its Unlock, and every "
             "Start and Complete of one side a Post and Wait of the other."
         )
-    for rank, call in sorted(messages.items()):  # that message may be complete
+    for rank, call in sorted(messages.items()):  # its send may be complete
         if any(state.rank == call.other for state in finished):
             return _left_alone(rank, call, call.other, "receives", finished)
     here = {state.rank for state in (*waiting, *finished)}
@@ -371,7 +376,7 @@ def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) ->
 
 
 def _left_alone(rank: int, call: Call, partner: int | None, does: str, finished: Sequence[RankState]) -> str:
-    """Of the two messages of a Sendrecv, the one with `partner` may be complete; so may requests."""
+    """Why `rank` waits for a finished `partner`; "perhaps" if that message may be complete."""
     posted = any(state.rank == partner and state.counts.posted for state in finished)
     without = " without" if call.other is None and not posted else ", perhaps without"
     requests = f"Rank {partner} has requests that it never waited for, perhaps of an earlier cell. "
@@ -382,7 +387,7 @@ def _left_alone(rank: int, call: Call, partner: int | None, does: str, finished:
 
 
 def _circle(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> str:
-    """Why the ranks in `cycle` wait for each other, and the remedy; `circle` names them in the sentence."""
+    """Why the ranks in `cycle` wait for each other; `circle` names them in the sentence."""
     if len(cycle) == 1:
         why = f"rank {cycle[0]} waits for itself, and while it waits it can do nothing else."
         begun = not calls[cycle[0]].sends or calls[cycle[0]].of
@@ -435,7 +440,7 @@ def _mismatch(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> s
 
 
 def find_cycle(waits_for: Mapping[int, Collection[int | None]]) -> list[int]:
-    """The ranks of a circle in which each waits for the next, smallest first; [] when there is none.
+    """A cycle of the wait-for graph, its smallest rank first; [] when there is none.
 
     >>> find_cycle({0: [1], 1: [None, 2], 2: [1]})
     [1, 2]

@@ -253,6 +253,14 @@ CAUSES = {
         [waiting(0, send(1)), waiting(1, recv(2)), waiting(2, recv(0))],
         "a circle of waiting: rank 0 → rank 1 → rank 2 → rank 0. Each can go on only after…",
     ),
+    "orders that agree, and a rank that has finished without a collective": (
+        [
+            waiting(0, collective("Reduce", 1), Done("Split", 0, WORLD)),
+            waiting(1, collective("Barrier", 1, LEFT), Done("Bcast", 0, LEFT)),
+            *(finished(rank, "Split") for rank in (2, 3)),
+        ],
+        "Reduce is a collective:…and ranks 2 and 3 did not. Run…",
+    ),
     "a circle although others wait in a collective": (
         [waiting(0, recv(1)), waiting(1, recv(0)), *(waiting(r, collective("Barrier")) for r in (2, 3))],
         "…a circle of waiting: rank 0 → rank 1 → rank 0.…",
