@@ -2,11 +2,11 @@
 
     ring         2(n-1) messages of 1/n of the array    each rank sends to its right neighbour only
     doubling     log2(n) messages of all of it          with the ranks 1, 2, 4 … away
-    halving      log2(n) messages there, as many back   of a half, a quarter …; with the ranks 1, 2, 4 … away
+    halving      2 log2(n) messages: 1/2, 1/4 … 1/n     with the ranks 1, 2, 4 … away, and back
 
 `doubling` and `halving` need 1, 2, 4, 8 … ranks. With another number, MPI raises an error on a rank whose
 partner would be n or more; other ranks wait for it, or return the sum of some ranks only. To sum over the
-first 4 of 6 ranks, for example, those 4 call `doubling` alone.
+first 4 of 6 ranks, only those call `doubling` (not `halving`).
 
 Arrays have one dimension and are contiguous; all ranks pass the same length and dtype. Nothing is checked
 here: `comm/collectives.py` takes any shape and checks it. `theory/cost_model.py` predicts what each costs.

@@ -13,8 +13,8 @@ For two dimensions call it once per dimension, each with a communicator of the r
 tiles (`comm/grid.py`): the second call sends the ghosts of the first, and so the corners.
 
 First for strips of rows that all need the same number of ghost rows, as lessons show it; then along any
-dimension, for any pixels. `with_…` and `return_…` move values, and autograd does not see them;
-`halo_exchange` wraps them for training.
+dimension, for any pixels. Autograd sees neither; `halo_exchange` wraps the second for training. A
+convolution of the result has no padding along `dim`.
 
 Hewett & Grady (2020), "A Linear Algebraic Approach to Model Parallelism in Deep Learning".
 """
@@ -72,8 +72,8 @@ def return_ghost_rows(comm: MPI.Intracomm, gradient: torch.Tensor, width: int) -
 # `in_tile` and `in_needed` turn a range into (start, length) in this rank's tile and in what it needs.
 
 # MPI delivers messages of one tag in the order in which they were sent. That order is the same on all ranks:
-# they run the same layers, and backward runs them in reverse. Gradients have a tag of their own, because one
-# rank may send them while its peer still receives pixels.
+# they run the same layers, and backward runs them in reverse. Gradients have a tag of their own, so
+# that none is ever taken for pixels.
 HALO_TAG, RETURN_TAG = 5201, 5202
 
 Parts = list[tuple[int, torch.Tensor]]  # a rank, and the view of a tensor that is sent to or received from it

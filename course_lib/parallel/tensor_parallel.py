@@ -12,8 +12,8 @@ reduce-scatter that of `reduce_from`; their backward is a reduce-scatter and an 
 
     x_r ─ all-gather ─→ [ A_r ] ─ gelu ─→ [ B_r ] ─ reduce_scatter ─→ y_r       less memory
 
-An all-reduce sends as many bytes as a reduce-scatter and an all-gather together. So this sends the same, and
-one all-gather more in backward: the gradient of A needs the full x, and forward keeps only x_r.
+An all-reduce sends as many bytes as a reduce-scatter and an all-gather. So backward sends one all-gather more
+(A's gradient needs x; forward keeps x_r), and sums the gradients of norms and row biases.
 
 Every shard is cut from a full layer. All ranks must pass equal layers (same seed, or a Bcast): nothing checks
 that. The shard of a frozen parameter is frozen. Results and gradients equal those of the full layer in one
@@ -122,7 +122,7 @@ class RowLinear(nn.Module):
     def forward(self, shard: torch.Tensor) -> torch.Tensor:
         """The result on every rank. The bias is added after the sum, so it counts once."""
         y = reduce_from(self.comm, F.linear(shard, self.weight))
-        # y is equal on all ranks, so the bias's gradient is, too: there is nothing to sum
+        # all compute one loss from y, so the bias's gradient is equal: nothing to sum
         return y if self.bias is None else y + self.bias
 
 
@@ -403,7 +403,7 @@ class ParallelTransformer(nn.Module):
     def positions(self, length: int) -> torch.Tensor:
         """The position vectors of the first `length` tokens, or of this rank's shard of them."""
         most = len(self.position)
-        if length > most:  # on all ranks: some shards would have the same length, and only the others fail
+        if length > most:  # on all ranks: else only those whose shards differ fail, and others wait
             raise ValueError(f"{length} tokens have only {most} positions; use at most {most} tokens")
         if not self.sequence:
             return self.position[:length]

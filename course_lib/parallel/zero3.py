@@ -287,9 +287,10 @@ def layers_with_parameters(
     ValueError when a parameter of a layer is not in the model.
     """
     users: dict[nn.Parameter, set[int]] = {parameter: set() for parameter in model.parameters()}
-    in_layers = {module for layer in layers for module in layer.modules()}
-    for module in model.modules():
-        if module not in in_layers:
+    everywhere = list(model.named_modules(remove_duplicate=False))  # a module of a layer may be outside, too
+    paths = tuple(f"{name}." for name, module in everywhere if module in set(layers))
+    for name, module in everywhere:
+        if not f"{name}.".startswith(paths):
             for parameter in module.parameters(recurse=False):
                 users[parameter].add(0)
     for number, layer in enumerate(layers, start=1):

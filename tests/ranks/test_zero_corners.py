@@ -339,6 +339,30 @@ def test_a_second_stage_3_for_one_model_is_refused(comm: MPI.Intracomm, kind: An
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+class UsedOutside(nn.Module):
+    """A module of the only layer is the model's head, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = pair()
+        self.head = self.layer[0]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layer(x))
+
+
+@pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
+def test_a_module_inside_and_outside_a_layer(comm: MPI.Intracomm, kind: Any) -> None:
+    torch.manual_seed(0)
+    model = UsedOutside()
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+    expected = alone(model, lambda model: [model(x).square().sum()], steps=1)
+    zero = kind(comm, model, sgd, layers=[model.layer])
+    (model(x).square().sum() / comm.size).backward()
+    zero.step()
+    check_weights(zero, model, expected)
+
+
 class Mixed(nn.Module):
     """A layer in bfloat16, and one in float32."""
 
