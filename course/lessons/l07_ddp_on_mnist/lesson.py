@@ -39,7 +39,7 @@
 #
 # PyTorch's **DistributedDataParallel** (**DDP**) does some of these. Which are still yours?
 #
-# DDP needs a **process group**, PyTorch's communicator. Skim the second cell, which makes one.
+# DDP needs a **process group**, PyTorch's communicator. Skim the second cell, which makes one (`torchrun` is PyTorch's launcher).
 
 # %%
 # %%px --save 07_ddp.py
