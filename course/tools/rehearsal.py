@@ -72,8 +72,9 @@ class Hub:
             time.sleep(1)
 
     def run_cell(self, name: str, source: str) -> str:
-        """What a cell prints in a new kernel of the learner's server; raises OSError, WebSocketException."""
-        kernel = self.ask(f"/user/{name}/api/kernels", "POST", {"name": "python3"})["id"]
+        """What a cell prints in a new kernel beside the lessons; raises OSError, WebSocketException."""
+        asked = {"name": "python3", "path": ""}  # without a path it would start in the learner's home
+        kernel = self.ask(f"/user/{name}/api/kernels", "POST", asked)["id"]
         address = f"{self.address}/user/{name}/api/kernels/{kernel}/channels".replace("http", "ws", 1)
         lines = [f"{key}: {value}" for key, value in self.headers.items()]
         channel = websocket.create_connection(address, header=lines, timeout=DEADLINE)
