@@ -56,7 +56,7 @@ one, two = fastest(MPI.COMM_SELF, jobs), fastest(pair, jobs)
 # %%
 # The course's solution of exercise 03.4: yours takes its place when it is right.
 def fit(seconds, ranks):
-    """a and b of t = a + b · N / p, from the smallest and the largest of the jobs {N: t}."""
+    """a and b of t = a + b · N / p, from the smallest and largest N of the jobs {N: t}."""
     small, large = min(seconds), max(seconds)
     b = (seconds[large] - seconds[small]) / (large - small) * ranks
     a = seconds[small] - b * small / ranks

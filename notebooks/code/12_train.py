@@ -77,7 +77,7 @@ def train(config, steps=3, width=1536, room=24):
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
             loss = F.cross_entropy(engine(x / 8 - 1), y)
             engine.backward(loss)
-            engine.step()  # after the last micro-batch: updates, zeroes gradients
+            engine.step()  # acts after the last micro-batch: updates, zeroes gradients
             total += loss.detach() * micro / batch  # summed over ranks: the batch's mean
         dist.all_reduce(total)
         yield batch, total.item()

@@ -55,7 +55,7 @@ def _check_fit(answer: SimpleNamespace, comm: Any, ranks: int) -> None:
 
 _FIT = '''\
 def fit(seconds, ranks):
-    """a and b of t = a + b · N / p, from the smallest and the largest of the jobs {N: t}."""
+    """a and b of t = a + b · N / p, from the smallest and largest N of the jobs {N: t}."""
     small, large = min(seconds), max(seconds)
     b = (seconds[large] - seconds[small]) / (large - small) * ranks
     a = seconds[small] - b * small / ranks

@@ -58,7 +58,7 @@ def pi(team, strips):
 predict("10 strips: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Ranks 0 and 1 time five jobs: each alone, then together as a `pair`. (The notebook's `comm` records calls; a plain `Intracomm` does not.)
+# Ranks 0 and 1 time five jobs: each alone, then together as a `pair`. (The notebook's `comm` records calls, which takes time; `MPI.Intracomm(comm)` records none.)
 
 # %%
 # %%px --save 03_quadrature.py
@@ -100,8 +100,8 @@ draw_times({"one rank": one, "two ranks": two})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Two ranks are *slower*: adding up takes longer than five strips. With 10,000
-# strips, they are nearly twice as fast, if each has a core.
+# Two ranks are *slower*: communicating takes longer than five strips. With 10,000
+# strips and a core each, they are nearly twice as fast.
 #
 # </details>
 
@@ -110,7 +110,7 @@ draw_times({"one rank": one, "two ranks": two})
 #
 # At the **break-even point**, one and two ranks take equally long. Where is it?
 #
-# Each of p ranks computes N/p strips, in time *b* per strip. Everything else, even one rank's `allreduce`, is **overhead**. Its time *a* depends on p,
+# Each of p ranks computes N/p strips, in time *b* per strip. Everything else is **overhead**, even one rank's `allreduce`. The overhead *a* depends on p,
 # not on N. With a core per rank, each p gives a straight line (on linear axes):
 #
 # ***t* = *a* + *b*·N/p**
@@ -129,19 +129,19 @@ if __name__ == "__main__" and comm.rank == 0:
         print(f"ranks: {ranks}, a = {1e6 * a:.1f} µs, b = {1e9 * b:.2f} ns per strip")
 
 # %% [markdown] tags=["subslide"]
-# The second rank *saves* half the strips' time: *b*·N/2. It *adds* overhead: *a*₂ − *a*₁.
+# The second rank *saves* half of one rank's *b*·N. It *adds* overhead: *a*₂ − *a*₁.
 # **Predict:**
 
 # %%
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We compute it, then time ¼, ½, … 4 times as many:
+# We compute it, then time jobs in steps of a quarter of it:
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
 break_even = 2 * (a_two - a_one) / b
-cluster["jobs"] = jobs = [max(round(break_even * k / 4), 1) for k in range(1, 17)]
+cluster["jobs"] = jobs = [max(round(break_even * (k + 0.5) / 4), 1) for k in range(1, 16)]
 
 # %%
 # %%px
@@ -163,11 +163,11 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# On a slow network, each sum takes 100 µs longer. **Predict** the break-even point from *b*:
+# On a slow network, two ranks' sum takes 100 µs longer. **Predict** the break-even point from *b*:
 
 # %%
 predict("And with 100 µs more per sum?", None)
-cluster["jobs"] = jobs = [round(break_even + k * 25e-6 / b) for k in range(17)]
+cluster["jobs"] = jobs = [round(break_even + (k - 0.5) * 25e-6 / b) for k in range(1, 17)]
 
 
 # %%
@@ -191,7 +191,7 @@ outcome("And with 100 µs more per sum?", found, because=f"From the lines: {brea
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Overhead grew by 100 µs, so the break-even point grew by 200 µs / *b*. A faster processor (smaller *b*) raises it, too.
+# *a*₂ grew by 100 µs, so the break-even point grew by 200 µs / *b*. Faster cores (smaller *b*, same *a*) raise it, too.
 #
 # </details>
 
@@ -199,7 +199,7 @@ outcome("And with 100 µs more per sum?", found, because=f"From the lines: {brea
 # ## 3 · What are more ranks for?
 #
 # In **strong scaling**, p grows and N is fixed. In **weak scaling**, both grow: N/p is fixed.
-# **Predict** from section 2's *a* and *b*:
+# **Predict** from `fit`'s *a* and *b*:
 
 # %%
 predict("100 strips on two ranks: how many times as long as 50 on one?", None)
@@ -224,7 +224,7 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 predict("How many times as fast as one rank are 1,024 ranks?", None)
 
 # %% [markdown]
-# The **efficiency** is the speed-up divided by p (in weak scaling, *t*₁/*t*ₚ):
+# The **efficiency** is the speed-up divided by p (in weak scaling, *t*₁/*t*ₚ with *t*₁ for N/p):
 
 # %%
 from math import log2
@@ -245,7 +245,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | Grows with p: the steps for *one number* grow as log₂ p (trees, recursive doubling: lesson 04). Large gradients need bandwidth. Overlap hides part of *a* (lesson 06) |
+# | *a* | Grows with p: adding *one number* takes about log₂ p steps (trees, recursive doubling: lesson 04). Large gradients need bandwidth. Computing meanwhile hides part of *a* (overlap: lesson 06) |
 # | *b* | Rises if many ranks share a node's memory, or a GPU has too few images. The slowest rank's *b* counts |
 # | training | With one rank and the full model per GPU, N is the batch (images per step). Weak scaling enlarges it (lesson 05) |
 
@@ -263,7 +263,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # first? (a) Which network? (b) Did the slide's job grow?
 #
 # <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours keeps its batch:
-# 480 images are only one per GPU.</details>
+# with 480 images, one per GPU.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -284,7 +284,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown]
 # ### Who can be a rank?
 #
-# So far, all ranks knew the number of strips, from the program or the notebook. Now suppose it is in a file, and only rank 0 has read the
+# So far, all ranks knew the number of strips, from the program or the notebook. Now suppose only rank 0 has read it from a
 # file. If all ranks are running, one call is enough: `Bcast` (lesson 04) copies an array from one rank, the root, to all
 # ranks. (`Reduce` adds up all ranks' arrays on the root.)
 
@@ -293,10 +293,10 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown]
 # What if the other ranks are not running? Then one program, the parent, can start workers with `Spawn`. (On a cluster, reserve their cores first; under Slurm's `srun` (lesson 14), Open MPI's `Spawn` usually fails.) Parent and
 # workers communicate through an **intercommunicator**: a communicator that connects two groups of ranks, here the parent and the workers. Each group counts its
-# own ranks from 0.
+# own ranks from 0; `size` counts only these.
 #
 # So there are two ranks 0, and `Bcast` (lesson 04) and `Reduce` must know which of them is the root. The root is the parent, which passes `root=MPI.ROOT`. The
-# workers pass `root=0`, which means rank 0 of the *other* group. At the end, `Disconnect` waits until all communication is complete, and then separates
+# workers pass `root=0`, which means rank 0 of the *other* group. `Disconnect` waits until all communication is complete, and then separates
 # the two groups.
 #
 # Here is the worker. `%%writefile` writes the cell to a file:
@@ -323,7 +323,7 @@ if __name__ == "__main__":
     parent.Disconnect()
 
 # %% [markdown]
-# The parent times the job twice: first alone, with the worker's own loop, then with workers, including
+# The parent first times the job alone, with the worker's own loop. Then it times workers, including
 # their start.
 
 # %%
@@ -354,7 +354,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 
 # %% [markdown]
 # You measured *b* in the core. Estimate how long a thousand strips take, and twenty million. (This loop's *b* is up to
-# twice as large.) Starting workers takes less time than Setup, which also starts the notebook's tools. **Predict:** are two workers faster
+# twice as large.) Two workers start faster than Setup did: Setup also starts the notebook's tools. **Predict:** are two workers faster
 # than one process with a thousand strips? And with twenty million?
 
 # %% tags=["nbval-ignore-output"]
@@ -369,7 +369,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 #
 # With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if they and the
 # parent have a core each. Why does the parent need a core when it only waits? Open MPI polls: it checks again and again whether a message has come.
-# This course sets `mpi_yield_when_idle`: between checks, a waiting rank lets others run. But on two cores, it still takes time from
+# This course sets `mpi_yield_when_idle`: between checks, a waiting rank lets others run. But on two cores, the parent still takes time from
 # the workers, and they gain less.
 #
 # </details>
@@ -377,7 +377,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 # So ranks can start later. Must they run Python? No. MPI has interfaces in C and Fortran. Other languages call these. Here are a program in C and one in R.
 # Both add up the series π = 4 − 4/3 + 4/5 − 4/7 + …
 #
-# While you read them: which line of C does the work of our `allreduce`, and what differs?
+# Which line of C does the work of our `allreduce`, and what differs?
 
 # %%
 from course.paths import BUILD, NOTEBOOKS
@@ -506,10 +506,10 @@ for dtype in (torch.float32, torch.float64):
 # 10⁻² leaves about two.) Later, the two losses may come closer again: nothing is broken, and both networks learn. In float64, the first differences are
 # so much smaller (by chance, a step may show none) that about ten digits still agree.
 #
-# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Compare the losses of the first ten steps in float64. Average the parallel program's loss over all ranks' samples. Use a small model without dropout or batch norm.
+# How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Use float64 and a small model without dropout or batch norm. Use plain SGD: Adam rescales gradients, which hides a wrong factor.
 # Give both programs the same first weights and the same samples per step, and let the parallel one split
-# them into equal parts. Use plain SGD: Adam rescales gradients, which hides a wrong factor. Then a difference in the first ten digits is almost surely a bug. Do not stop after step 1, because its loss is computed
-# before the first update.
+# them into equal parts. Average its loss over all ranks' samples. Compare the losses of the first ten steps: the first loss is computed before any update.
+# Then a difference in the first ten digits is almost surely a bug.
 #
 # </details>
 

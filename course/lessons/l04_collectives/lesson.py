@@ -27,7 +27,7 @@
 # An **all-reduce** gives each rank the sum of all ranks' arrays (in training: gradients). It is a **collective**: all ranks of a communicator must call
 # collectives in the same order.
 #
-# Every rank all-reduces its gradient, 1.0. Rank 0 alone first calls `allreduce(100.0)` to log the losses' sum.
+# Every rank all-reduces its gradient, 1.0. First, rank 0 alone calls `allreduce(100.0)` to log the summed loss.
 #
 # **Vote:** this call (a) pairs with the others' next all-reduce, (b) returns rank 0's loss, (c) fetches and adds the others' losses.
 
@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. Its second call hangs; in training, it enters their next step's sum.
+# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. Its second call hangs; in training, its gradient joins their next sum.
 #
 # </details>
 
@@ -156,7 +156,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). In the model, 1 kB takes 60 ms (ring) and 20 (doubling): messages decide. 400 kB takes 180 in both. 4 MB takes 1,260 and 1,620: bytes decide.
+# (c). In the model, messages decide at 1 kB (ring 60 ms, doubling 20), bytes at 4 MB (1,260, 1,620). At 400 kB, both take 180 ms. Measured times are longer.
 #
 # </details>
 
@@ -170,7 +170,7 @@ b = 1_000_000  # replace: your crossover in bytes
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# 14α + 1.75βb = 3α + 3βb, so b = 440,000 bytes. In the model, both take 294 ms.
+# 14α + 1.75βb = 3α + 3βb, so b = 8.8 α/β = 440,000 bytes (294 ms).
 #
 # </details>
 
@@ -201,14 +201,14 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | In MPI, 2 µs and 25 GB/s give the same crossovers (α/β: 50 kB); doubling's additions (on CPUs) lower them severalfold |
+# | a fast network card per rank | MPI's 2 µs and 25 GB/s give the same crossovers (α/β: 50 kB); doubling's additions (on CPUs) or shared cards lower them severalfold |
 # | NCCL | chooses rings, trees (lesson 14) or others, not doubling; assumes up to 14 µs per message between nodes |
 # | data-parallel training | partly hides all-reduces behind computing (overlap, lesson 06) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A rank sends 2(n−1) chunks, together under two arrays (ring), or log₂ n arrays (doubling).
+# - Ring: a rank sends 2(n−1) chunks, under two arrays. Doubling: log₂ n arrays.
 # - On 4, 8, 16 … ranks, doubling beats the ring below the crossover, which grows with n (in the alpha-beta model).
 
 # %% [markdown] tags=["slide"]
@@ -303,16 +303,16 @@ if comm.rank == 0:
 # | | all 512 ranks, ordered by node | 64 leaders |
 # |---|---|---|
 # | arrays between the nodes, about | 64 · 2 = 128 | 64 · 2 = 128 |
-# | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 inside the nodes (`Reduce` and `Bcast`: trees, below) |
+# | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 of whole arrays in each node (`Reduce`, `Bcast`: trees, below) |
 #
-# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, which small arrays gain from, but hardly any bytes.
+# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, which helps small arrays, but hardly any bytes.
 #
 # If each GPU has its own network card, a single ring or leaders leave most cards idle. Instead, the GPUs of a node run a reduce-scatter, each all-reduces its eighth with its
 # counterparts on the other nodes, and an all-gather follows. (NCCL runs several rings at once, each through a different card.)
 #
 # </details>
 #
-# **Remember:** for a ring, fill one node before the next. On many nodes, leaders save most of the ring's steps, but hardly any bytes between nodes.
+# **Remember:** for a ring, fill one node before the next. On many nodes with one card each, leaders save most steps, but hardly any bytes between nodes.
 #
 # Inside a node, `Bcast` may run as a (binomial) **tree**: every rank that has the array sends it on. After one round two ranks have it, then four, then eight.
 
@@ -321,7 +321,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ### What does PyTorch call?
 #
-# Is our code as fast as MPI's own? We time 1 KiB, 64 KiB and 4 MiB without delay on two ranks, one per core. In either algorithm, each sends one array; the ring needs two messages. **Predict** the winners: ring,
+# Is our code as fast as MPI's own? We time 1 KiB, 64 KiB and 4 MiB without delay on two ranks, one per core. Either way, each rank sends one array; the ring needs two messages. **Predict** the winners: ring,
 # doubling or the library?
 
 
@@ -341,7 +341,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In our runs, our faster algorithm took 0.5 to 2.2 times the library's time. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling adds twice as much, into twice as much new memory (`incoming`). The model ignores both, so your order may differ.
+# In our runs, our faster algorithm took 0.5 to 2.2 times the library's time. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling adds and allocates (`incoming`) twice as much as the ring. The model ignores both, so your order may differ.
 # In the course's folder, `python -m benchmarks.allreduce` compares faster versions of ours with MPI and Gloo.
 #
 # </details>
@@ -359,7 +359,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
 # On NVIDIA's GPUs, one per rank, choose NCCL. For each call, NCCL chooses rings, trees (lesson 14) or sums in switches.
-# An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` each time before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
+# An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
 # PyTorch has most of MPI's collectives, under similar names. The **root** is the rank that sends or receives the full data:
@@ -409,7 +409,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 #
 # </details>
 #
-# **Remember:** after `reduce`, read the tensor only on `dst`. Backends leave different values on the other ranks.
+# **Remember:** after `reduce`, read the tensor only on `dst`. Backends may leave different values on the other ranks.
 #
 # In PyTorch 2.13, Gloo and our backend offer `reduce_scatter` and `all_to_all`. Only Gloo has `dist.monitored_barrier`, which names late ranks
 # ([table of calls](../packages/torch_mpi4py/README.md#which-operation-works-on-which-backend)).

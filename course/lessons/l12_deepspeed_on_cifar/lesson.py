@@ -86,7 +86,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)
 
 # %% [markdown] tags=["subslide"]
-# Our drawn images have CIFAR-10's size and ten classes, pixels 0 to 15. The network has 33 million parameters:
+# Our images are drawn shapes: ten classes, CIFAR-10's size, pixels 0 to 15. The network has 33 million parameters:
 
 # %%
 # %%px --save 12_train.py
@@ -130,7 +130,7 @@ def train(config, steps=3, width=1536, room=24):
             x, y = images[part].to(engine.device), labels[part].to(engine.device)
             loss = F.cross_entropy(engine(x / 8 - 1), y)
             engine.backward(loss)
-            engine.step()  # after the last micro-batch: updates, zeroes gradients
+            engine.step()  # acts after the last micro-batch: updates, zeroes gradients
             total += loss.detach() * micro / batch  # summed over ranks: the batch's mean
         dist.all_reduce(total)
         yield batch, total.item()
@@ -207,7 +207,7 @@ print(f"2 ranks, stage {digit} trains:", trains(600))
 # stage 2     4     +    4/N    +       12/N         =            12             8
 # stage 3     4/N   +    4/N    +       12/N         =            10             5
 #
-# copy      from stage 1 on, a 32-bit copy of its weight shard, even in float32
+# copy      from stage 1 on, a 32-bit copy of its weight shard, even of 32-bit weights
 # ```
 #
 # Buffers come on top. **Vote:** which jobs train?
@@ -285,7 +285,7 @@ def third_step(stage, room=3, **keys):
     with slow_collectives(mb_per_s=50) as sent:  # counts without (N − 1)/N; nothing overlaps
         _, loss = next(steps)
     took = perf_counter() - start
-    numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # 4.73 million parameters
+    numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # parameters
     total = sum(numbers.values())
     if rank == 0:
         print(f"stage {stage}, loss {loss:.3f}: {total} = {numbers} {keys or ''}")
@@ -306,17 +306,17 @@ outcome("How many numbers per parameter does stage 2 send?", cluster[0]["rows"][
 #            gradients   weights
 # stage 0        2                  =   2    all-reduce
 # stage 1        2     +     1      =   3    all-reduce, then all-gather
-# stage 2      4 · 2   +     1      =   9    all-reduce, then all-gather
+# stage 2      4 · 2   +     1      =   9    all-reduce (paper: reduce-scatter), then all-gather
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter, all-gather (our few weights stay until backward)
 # ```
 #
 # </details>
 #
-# **Contest:** stage 3 leaves more room. Which `room` beats stage 1?
+# Higher stages leave more room. **Vote:** with room for 3, 6 and 12 images, which sends least, stage 1, 2 or 3?
 
 # %%
 # %%px --timeout 200
-rows[4:] = [third_step(3, room=6)]  # change 6
+rows[4:] = [third_step(2, room=6), third_step(3, room=12)]
 
 # %% tags=["nbval-ignore-output"]
 show(cluster[0]["rows"], x="stage", y="time of the third update")
@@ -324,7 +324,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# With `room=12` (one micro-batch), stage 3 sends 2 (large models: 3). One number per parameter takes 18.9 MB / 50 MB/s = 0.38 s.
+# Stage 3, in one micro-batch (large models: 3). Stage 2 sends 2 · 2 + 1. One number per parameter takes 18.9 MB / 50 MB/s = 0.38 s; computing comes on top.
 #
 # </details>
 
@@ -349,7 +349,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # 4 · 2             over a billion weights come between most layers' forward and backward: stage 3 gathers twice
 # also in memory    activations; a bucket, 1 GB; in stage 3, up to 2 GB of gathered weights
 # counted           on a ring, one rank per GPU
-# hidden            by default, only stage 3 sends while computing (stages 1, 2: with overlap_comm, 1 GB more)
+# hidden            by default, only stage 3 sends while computing (stages 1, 2: set overlap_comm, 1 GB more)
 # ```
 #
 # </details>
@@ -359,14 +359,14 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
 # - With Adam and equal micro-batches (text: equal tokens), every stage trains like one process, up to rounding. Exceptions: batch norm, dropout.
-# - Take stage 0 or 1 if micro-batches that fit keep a GPU busy, stage 2 if one micro-batch per update fits. Otherwise time what fits: 2 and 3 send per micro-batch, but allow larger ones.
+# - Take stage 0 or 1 if the micro-batches that fit keep a GPU busy. Stages 2 and 3 allow larger ones, but send for each: time what fits.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # With longer texts, stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(c), if they keep the GPU busy: longer texts enlarge activations, which no stage shards. Stage 0 still sends once. Otherwise recompute activations or try (a).</details>
+# <details><summary>What to listen for</summary>(c), if they keep the GPU busy (stage 0 still sends once): longer texts enlarge activations, which no stage shards. Otherwise recompute activations or try (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -396,18 +396,18 @@ for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce"
 #
 # (b). Smaller buckets carry the same numbers in more messages. By default, DeepSpeed all-reduces even a bucket with a single owner.
 #
-# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, every other rank sends this shard once (stage 2: 4 · 1 + 1 = 5). The default saves messages: on many ranks, a small model's many reduces can take longer than one all-reduce.
+# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, each of the others sends this shard once (stage 2: 4 · 1 + 1 = 5). The default saves messages: on many ranks, a small model's many reduces can take longer than one all-reduce.
 #
 # </details>
 #
-# So stage 1 can send as little as stage 0. But stage 3 leaves room for fewer, larger micro-batches. Does stage 1 still send less?
+# So stage 1 can send as little as stage 0. Stage 3 allows larger micro-batches: does stage 1 still send less?
 
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# Time depends on more than the numbers sent. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % longer (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent. (With many nodes of eight GPUs, `zero_hpz_partition_size=8` lets each node keep all weights, 1.8 GB more per GPU for 7 billion parameters. Then stage 3's backward gathers inside the node.)
+# Time depends on more than the numbers sent. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % longer (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent. On many nodes of eight GPUs, set `zero_hpz_partition_size=8`: each node keeps all weights (of 7 billion: 1.8 GB more per GPU), and stage 3's backward gathers inside the node.
 #
-# **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches also affect what it sends.
+# **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches help decide what it sends.
 #
 # ### Can you resume from this folder?
 #
@@ -433,7 +433,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Each rank writes its shard of the optimizer state. By default, all nodes must share the folder. In any stage, rank 0 alone would hang at a barrier.
+# (b). Each rank writes its shard of the optimizer state. By default, all nodes must share the folder. In any stage, a call on rank 0 alone hangs at a barrier.
 #
 # </details>
 

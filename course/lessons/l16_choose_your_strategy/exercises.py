@@ -50,7 +50,7 @@ def _check_step(answer: SimpleNamespace, comm: Any, case: Case) -> None:
         "nothing hides yet. Behind what can the data ranks' messages hide?": busy + data + tensor,
         "the tensor ranks' messages hide, too. Can the next product run before its input is there?": busy
         + max(0, data + tensor - cover),
-        "the messages are shorter than `cover`, so your step is shorter than without any. "
+        "the messages are shorter than `cover`, so your step is shorter than without any messages. "
         "What is left of a message that hides altogether?": busy + data - cover + tensor,
         "on this link, the messages take longer than `cover`, so a part is exposed. "
         "In your step, all are gone.": busy + tensor,
@@ -85,7 +85,7 @@ def step(
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # ZeRO-3 sends during all computing; others in the last micro-batch's backward (2/3 of its computing)
-    # (we also hide ZeRO-1's all-gather after the update)
+    # (as if ZeRO-1's all-gather ran in backward, too)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed

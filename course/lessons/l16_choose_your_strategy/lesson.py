@@ -44,7 +44,7 @@ plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %% [markdown]
-# A GPU holds model states and activations. For backward, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers per token. Tensor ranks divide 12; each keeps four in full.
+# A GPU holds model states and activations. For backward, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers per token. Tensor ranks divide 12; each keeps the other four.
 
 
 # %%
@@ -82,7 +82,7 @@ if rank == 0:
 #
 # </details>
 #
-# **Contest:** make the pipeline fit. Which number of micro-batches?
+# **Contest:** make the pipeline fit. With how many micro-batches?
 
 # %%
 # %%px
@@ -99,12 +99,12 @@ if rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 2 · What hides?
 #
-# While layer 5's gradients travel, a data rank computes layer 4's: the message **hides** behind computing. ZeRO-3's messages can hide if ranks gather the next layer's weights early (**prefetch**). Tensor ranks wait: the next layer needs the sum.
+# While layer 5's gradients travel, a data rank computes layer 4's: the message **hides** behind computing. ZeRO-3's messages can hide if ranks gather the next layer's weights early (**prefetch**). Tensor ranks mostly wait: the next layer needs the sum.
 
 # %% tags=["exercise: 16.7"]
 
 # %% [markdown] tags=["notes"]
-# Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`: computing weight gradients could hide backward's; our program hides none.
+# Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`: computing weight gradients could hide backward's.
 
 # %% [markdown]
 # **Vote:** which is fastest, (a) ZeRO-3, (b) the pipeline (64 micro-batches), (c) tensor?
@@ -136,20 +136,20 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token* (all-reduce: 4 bytes; backward: 4 flop). Messages can hide if 6 / `link` is less than 6 · tokens / `rate`:
+# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token*. (An all-reduce: 4 bytes beside backward's 4 flop.) Messages can hide if 6 / `link` < 6 · tokens / `rate`:
 #
-# **In a dense model (no experts) in 16 bits, data messages in a ring can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
+# **In a dense 16-bit model (no experts), a ring's data messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
-# On NVLink, that is 928 tokens; we have 2,048. (Long rings' latency and 32-bit gradients require more.)
+# On NVLink, that is 928 tokens; we have 2,048. (Long rings and 32-bit gradients need more.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Each customer orders 10,000 steps on one node. `chat` is our job. `cards`' GPUs have 28.8 GB, about half the rate, and 10 GB/s between them. `genome` is `chat` with four long sequences per step.
+# Each customer orders 10,000 steps on one node. `chat` is our job. A `cards` GPU has 28.8 GB and about half the rate, and sends 10 GB/s. `genome` is `chat` with four long sequences per step.
 #
-# Each mark is half a second per step: █ computing, · idle, T tensor messages, D exposed data messages. Out of memory costs 100 hours.
+# Each mark is half a second per step: █ computing, · idle, T tensor messages, D exposed data messages (`hidden`: the rest). Out of memory: 100 hours.
 
 # %%
 # %%px
@@ -196,14 +196,14 @@ if rank == 0:
 outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["cards"], word="computed")
 
 # %% [markdown]
-# **Your turn:** bet ZeRO-3 (8 micro-batches) on `cards`. What hides? Then get the bill below 37 hours in three runs (record: 36.1).
+# **Your turn:** bet ZeRO-3 (8 micro-batches) on `cards`. What hides? Then get the bill below 37 hours in three runs (optimum: 36.1).
 #
 # <details><summary>Open after your last try</summary>
 #
 # The rule says where tensor ranks belong, not when to use them.
 #
 # - `chat`: ZeRO-1 (fewer bytes) or ZeRO-3, 8 micro-batches.
-# - `cards`: pipeline 8, 64 micro-batches. (Pipeline 4 × data 2, ZeRO-1, 32 micro-batches, nearly ties.) ZeRO-3 hides 6.4 of 29 s: `rate` / `link` is 11,500 tokens per micro-batch; memory allows 2,048 (without recomputing).
+# - `cards`: pipeline 8, 64 micro-batches. (Pipeline 4 × data 2, ZeRO-1, 32 micro-batches, nearly ties: measure.) ZeRO-3 hides 6.4 of 29 s: `rate` / `link` is 11,500 tokens; memory allows 2,048 (without recomputing).
 # - `genome`: data 4 (ZeRO-1 or 3) × tensor 2, 1 micro-batch. Four sequences feed four data ranks.
 #
 # </details>
@@ -213,8 +213,8 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | A ring enters each node once; at 200 GB/s, messages can hide above 1,090 tokens per micro-batch. The rings of eight tensor ranks share this: 8,720. |
-# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight (exposing data messages). |
+# | 64 GPUs | A ring enters each node once; at 200 GB/s per node, data messages can hide above 1,090 tokens. With tensor 8, eight rings share the link: 8,720. |
+# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight (data messages become exposed). |
 # | 2,048 GPUs | Long rings have high latency. If states and batch allow, use HSDP: ZeRO-3 inside groups of nodes, one all-reduce per step between them. |
 
 
@@ -242,7 +242,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # A pipeline won for `cards`, a mixture for `genome`. A fourth customer has `cards`' GPUs and link, and trains on *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
-# The next cell runs your `16_plan.py` for every way to divide eight GPUs. Each row shows the fastest form (ZeRO stage, micro-batches) that fits, else the smallest. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. Click on a total to see the lines that computed it.
+# The next cell runs your `16_plan.py` for every way to divide eight GPUs. Each row shows the fastest form (ZeRO stage, micro-batches) that fits, else the smallest in memory. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. Click on a total to see the lines that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -255,11 +255,31 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # (c), by our formulas: pipeline 4 × tensor 2.
 #
 # - Eight tensor ranks do not fit: each keeps four of the 16 vectors in full. (With *sequence parallelism*, lesson 09, they fit, and win. For longer sequences, *context parallelism* also divides the tokens of attention.)
-# - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time. In the mixture, 3/4. (For more sequences, the table lists pipelines with ZeRO-3; DeepSpeed refuses these.)
+# - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time, and 3/4 in the mixture. (For more sequences, the table lists pipelines with ZeRO-3; DeepSpeed refuses these.)
 #
 # Pipeline 2 × tensor 4 would be faster, but needs 0.03 GB too much. Measure before you reject it.
 #
-# **Remember: a mixture can win when each pure plan meets a limit of its own.**
+# **Remember: a mixture can win when each pure plan meets its own limit.**
+#
+# </details>
+#
+# Activations are a choice, too. On `cards`, ZeRO-3 took 80.5 hours: only eight micro-batches fitted, too small to hide its messages. With **recomputing** (lesson 08, More), a block keeps
+# only its input, and repeats its forward before its backward: a third more computing. **Vote:** how long does ZeRO-3 take then? (a) 107 hours, (b) about 80, (c) 24.
+
+# %%
+# %%px
+if rank == 0:
+    asked = customers["cards"] | plans["ZeRO-3"] | {"microbatches": 1}
+    needed, part = memory(**asked), step(**asked)
+    kept = 2 * needed["tokens"] * job["width"] * (job["depth"] + 16)  # all inputs, one block
+    computing = part["computing"] * 4 / 3
+    total = computing + max(0, part["data_messages"] - computing)
+    print(f"{(needed['states'] + kept) / 1e9:.1f} GB, {10_000 * total / 3600:.1f} hours")
+
+# %% [markdown]
+# <details><summary>Open after the run</summary>
+#
+# (c). One micro-batch of 16,384 tokens fits, and hides all messages. More computing makes the job three times as fast. (The pipeline's 19.6 hours stay the shortest.)
 #
 # </details>
 #
@@ -272,7 +292,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 #
 # We test it on your machine, then on published runs.
 #
-# Take the worst pipeline: four stages, one micro-batch. At any time, only one stage computes. Your program says that on four devices, if messages hide, the pipeline's step takes four times as long as data parallelism's. The next cell trains a small Transformer both ways on four ranks.
+# Take the worst pipeline: four stages, one micro-batch. At any time, only one stage computes. On four devices, your program says, the pipeline's step takes four times as long as data parallelism's, if messages hide. The next cell trains a small Transformer both ways on four ranks.
 
 # %%
 predict("How many times as long as data parallelism does the pipeline take here?", None)
@@ -304,7 +324,7 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 #
 # In the run shown, four ranks share two cores. Data ranks compute simultaneously, each on half a core. The pipeline's one busy rank has a full core, and computes twice as fast. That alone turns 4 into 2. Data ranks also all-reduce, update all parameters and compute smaller products: the factor can fall below 2.
 #
-# Here, ranks are not devices: a laptop's step times cannot rank a cluster's plans. Two things carry over: the bytes sent, if the collectives use the same algorithms, and the losses, up to rounding (without batch norm and dropout).
+# Here, ranks are not devices: a laptop's step times cannot choose a cluster's plan. Two things carry over: the bytes sent, if the collectives use the same algorithms, and the losses, up to rounding (without batch norm and dropout).
 #
 # </details>
 #
@@ -313,7 +333,7 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 #
 # <details><summary>Open after the vote</summary>
 #
-# (c): 195 of 205 Tflop/s (recomputing counted). At 100 GB/s per node, 2,180 tokens suffice; four sequences of 2,048 (our guess; the scripts' default: 4,096) have 8,192.
+# (c): 195 of 205 Tflop/s (recomputing counted). At 100 GB/s per node, our rule says 2,180 tokens; four sequences of 2,048 (our guess; the scripts' default: 4,096) have 8,192.
 #
 # </details>
 #
@@ -345,7 +365,7 @@ show(cluster["rows"][0], x="plan", y="throughput")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# The order is right; tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, each rank repeats norms and residual sums, and recomputing repeats forward's all-reduces. Your program ignores all three. Hidden messages also slow computing.
+# The order is right; tensor 2 reached 16 % less, not 3 %. Likely causes: tensor ranks compute smaller matrix products, each rank repeats norms and residual sums, and recomputing repeats forward's all-reduces. Your program ignores all three (and that hidden messages slow computing).
 #
 # (DLRover used FSDP for ZeRO-3, and DeepSpeed for the others. The table omits the sequence length; we took 2,048 tokens. In FlagPerf's runs, tensor 2 reached 9 % less than ZeRO-2; our program says 4 %.)
 #

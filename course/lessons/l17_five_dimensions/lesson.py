@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# A pipeline (lesson 08) needs several micro-batches. Suppose one image's activations, without recomputing, nearly fill rank 0's GPU. Then rank 0 finishes an image's backward before the next image's forward, and one stage works at a time. This is **layer parallelism** (*Basic* below).
+# A pipeline (lesson 08) overlaps several micro-batches. Suppose one image's activations, without recomputing, nearly fill rank 0's GPU. Then rank 0 finishes each image's backward before the next forward: one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Stage 0 turns 256 × 256 pixels into eight feature maps, pooled to 64 × 64.
 
@@ -84,7 +84,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 9.5 times. Stage 0 keeps the image (0.5 MiB), ReLU's eight full-size maps (4) and pooling's indices (0.25). Stage 1 keeps two small arrays (0.25 each).
+# 9.5 times. Stage 0 keeps the image (0.5 MiB), ReLU's eight full-size maps (4) and pooling's indices (0.25). Stage 1 keeps input and output (0.25 each).
 #
 # </details>
 
@@ -124,7 +124,7 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each stage now exists twice, and its copies see different images. Our loss sums over all images, so the copies' gradients must be added. For comparison, each rank also runs the whole model.
+# Each stage's two copies see different images. Our loss sums over all images, so their gradients must be added. For comparison, each rank also runs the whole model.
 
 
 # %%
@@ -161,14 +161,14 @@ print("after:", np.allclose(first, flat(whole[comm.rank])), np.allclose(second, 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes, up to rounding (no dropout or batch norm). To train, copy the sums into `.grad`. If replicas averaged their losses, `→→→←` would triple the last image's weight.
+# Yes, up to rounding (no dropout or batch norm). To train, copy the sums into `.grad`. If replicas averaged their losses, `→→→←` would weigh its last image like the first three together.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# `replay` lets each rank run its passes, image by image, as soon as their inputs are there. A forward takes one *slot*, a backward two, a message none.
+# Image by image, `replay` starts each pass when its input is there and its rank free. A forward takes one *slot*, a backward two, a message none.
 
 
 # %%
@@ -206,7 +206,7 @@ draw_directions({"Basic": basic, "MASTER": master, "yours": own})
 #
 # </details>
 #
-# On four GPUs, GEMS's authors report 7.25 hours for Basic, 4.21 for MASTER (speed-up 1.72). **Contest:** reach 1.72 by changing one entry of `assumed`, then only the other two.
+# On four GPUs, GEMS's authors report 7.25 hours for Basic, 4.21 for MASTER (speed-up 1.72). **Contest:** reach 1.72 by changing one entry of `assumed`. Reset it; change only the others.
 
 # %%
 assumed = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
@@ -232,10 +232,10 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
 # [ ]  two ranks share stage 0: each keeps about half its activations.
-#      A second micro-batch fits if the rank's other stage leaves room.
+#      So a second micro-batch may fit.
 # ```
 #
-# The library's Hy-Fi trains with all sums and without one: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). Then each stage's weights are compared with one process's.
+# The command trains Hy-Fi with all sums, then without one: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It prints each stage's largest weight change by training, and its largest error against one process.
 #
 # A colleague's stages were off by 0.004, 0.0003 and 0.00003. **Vote:** which sum was missing? Try each.
 
@@ -245,15 +245,15 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `sum_over_tiles`: only stage 0 has tiles; its error reaches the others through its output. Without either other sum, every stage learns from half the images. Nothing hangs.
+# `sum_over_tiles`: only stage 0 has tiles; its error reaches the others through its output. Without `sum_replicas` or `sum_gradients`, every stage learns from half the images. Nothing hangs.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - If two images fit, GPipe on four equal stages takes 7.5 slots per image (free messages). MASTER takes 9 and doubles model states.
-# - Tiles exchange edges (halos): keep an image's tiles inside one machine.
+# - If two images fit, GPipe on four equal stages takes 7.5 slots per image (free messages). MASTER takes 9 and doubles model states; with more stages, it idles more.
+# - Convolutions exchange tiles' edges (halos): keep tiles inside one machine if possible.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -268,9 +268,9 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 # An image needs 60 GB of activations, model states 12 GB. Which has the highest throughput on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos, gradient sums or late layers' small maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most. (c) catches up only with many micro-batches.</details>
+# <details><summary>What to listen for</summary>(b), unless halos, gradient sums or late layers' small maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most. (c) needs many micro-batches, with room for four.</details>
 
 # %% [markdown]
 # ## References
 #
-# - A. Jain and others, *GEMS*, SC 2020, and *Hy-Fi*, ISC 2022. DeepSeek-V3's *DualPipe* (2024) is bidirectional too. Hours: A. Jain's talk ([Ways to split](../docs/ways-to-split.md)).
+# - A. Jain and others, *GEMS*, SC 2020, and *Hy-Fi*, ISC 2022. Bidirectional too: *Chimera* (SC 2021), *DualPipe* (DeepSeek-V3). Hours: A. Jain's talk ([Ways to split](../docs/ways-to-split.md)).
