@@ -29,7 +29,7 @@ if not torch.cuda.is_available():  # CPUs only
 
     deepspeed.ops.__compatible_ops__ = {}  # compile nothing
     if "RANK" not in os.environ and not dist.is_initialized():  # started by mpiexec
-        import torch_mpi4py  # our MPI backend
+        import torch_mpi4py  # the course's backend
 
         torch_mpi4py.init_process_group()
 import deepspeed

@@ -58,7 +58,7 @@ def pi(team, strips):
 predict("10 strips: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Ranks 0 and 1 time five jobs: each alone, then together as a `pair`. (The notebook's `comm` records calls, which takes time; `MPI.Intracomm(comm)` records none.)
+# Ranks 0 and 1 time five jobs: each alone, then both as a `pair`. (The notebook's `comm` records calls, which takes time; `MPI.Intracomm(comm)` doesn't.)
 
 # %%
 # %%px --save 03_quadrature.py
@@ -158,7 +158,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With a core per rank, solid and dashed lines cross at similar N, although `fit` used only 10 and 10,000 strips.
+# With a core per rank, they cross near the prediction, although `fit` used only 10 and 10,000 strips.
 #
 # </details>
 
@@ -191,7 +191,7 @@ outcome("And with 100 µs more per sum?", found, because=f"From the lines: {brea
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# *a*₂ grew by 100 µs, so the break-even point grew by 200 µs / *b*. Faster cores (smaller *b*, same *a*) raise it, too.
+# *a*₂ grew by 100 µs, so the break-even point by 200 µs / *b*. (Our jobs are 25 µs / *b* apart.) Faster cores (same *a*) raise it, too.
 #
 # </details>
 
@@ -236,7 +236,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On 1,024 ranks, computing takes 0.98 s, overhead 10 s. From about 700 on, more ranks are *slower*.
+# On 1,024 ranks, computing takes 0.98 s, overhead 10 s. Above 700 ranks, more are *slower*.
 #
 # </details>
 
@@ -245,14 +245,14 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | Grows with p: adding *one number* takes about log₂ p steps (trees, recursive doubling: lesson 04). Large gradients need bandwidth. Computing meanwhile hides part of *a* (overlap: lesson 06) |
-# | *b* | Rises if many ranks share a node's memory, or a GPU has too few images. The slowest rank's *b* counts |
-# | training | With one rank and the full model per GPU, N is the batch (images per step). Weak scaling enlarges it (lesson 05) |
+# | *a* | Grows with p: adding *one number* takes about log₂ p steps (trees, recursive doubling: lesson 04). For large gradients, bytes count, too. Computing meanwhile hides part of *a* (overlap: lesson 06) |
+# | *b* | Rises if a node's ranks wait for memory, or a GPU has too few images. The slowest rank's *b* counts |
+# | training | With one rank and the full model per GPU, N is the batch (images per step). Weak scaling enlarges it, which changes training (lesson 05) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - p ranks, each with a core, are faster than one if the time saved, *b*·N·(1 − 1/p), exceeds the added overhead.
+# - p ranks with the same *b* are faster than one if the time saved, *b*·N·(1 − 1/p), exceeds the added overhead.
 # - Strong scaling finishes a job sooner, until *a* grows faster than *b*·N/p falls.
 # - Weak scaling runs larger jobs. With constant *b*, *t* grows only as much as *a*.
 
@@ -263,7 +263,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # first? (a) Which network? (b) Did the slide's job grow?
 #
 # <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours keeps its batch:
-# with 480 images, one per GPU.</details>
+# 480 images leave one per GPU.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -277,7 +277,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 
 # %% [markdown]
 # In this question, *a* is the same on 8 and 16 GPUs. And in practice? With a ring all-reduce (lesson 04), the time to send the bytes approaches a constant as p grows, but
-# the number of steps grows with p. (In a tree, they grow with log p.) Between nodes, each byte and each message takes longer.
+# the number of steps grows with p. (In a tree: with log p.) Between nodes, each byte and each message takes longer.
 #
 # What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even job is ten times as large.
 
@@ -370,7 +370,7 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 # With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if they and the
 # parent have a core each. Why does the parent need a core when it only waits? Open MPI polls: it checks again and again whether a message has come.
 # This course sets `mpi_yield_when_idle`: between checks, a waiting rank lets others run. But on two cores, the parent still takes time from
-# the workers, and they gain less.
+# the workers, and they gain less, or nothing.
 #
 # </details>
 #
@@ -508,7 +508,7 @@ for dtype in (torch.float32, torch.float64):
 #
 # How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Use float64 and a small model without dropout or batch norm. Use plain SGD: Adam rescales gradients, which hides a wrong factor.
 # Give both programs the same first weights and the same samples per step, and let the parallel one split
-# them into equal parts. Average its loss over all ranks' samples. Compare the losses of the first ten steps: the first loss is computed before any update.
+# them into equal parts. Average its loss over all ranks' samples. Compare the losses of the first ten steps. (The first loss alone tests no gradient.)
 # Then a difference in the first ten digits is almost surely a bug.
 #
 # </details>

@@ -76,7 +76,7 @@ if not torch.cuda.is_available():  # CPUs only
 
     deepspeed.ops.__compatible_ops__ = {}  # compile nothing
     if "RANK" not in os.environ and not dist.is_initialized():  # started by mpiexec
-        import torch_mpi4py  # our MPI backend
+        import torch_mpi4py  # the course's backend
 
         torch_mpi4py.init_process_group()
 import deepspeed
@@ -150,7 +150,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Not beyond rounding.
+# Only by rounding: both average the same 48 images.
 #
 # </details>
 
@@ -167,7 +167,7 @@ if __name__ == "__main__":
 # The limit (Linux only) excludes Python and libraries. Activations take a few MiB.
 # ```
 #
-# **Vote:** is that enough?
+# **Vote:** are 600 MiB enough?
 
 # %%
 from course_lib.effects import runs_within
@@ -175,7 +175,7 @@ from course_lib.effects import runs_within
 
 def trains(mib, ranks=2, **zero):  # `zero` replaces keys of the file
     tiny = "list(train(config | {'zero_optimization': {}}, width=8))"  # unlimited: loads libraries
-    job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"  # `list` runs it
+    job = f"config['zero_optimization'] |= {zero}; list(train(config, steps=2))"  # `list` runs `train`
     return runs_within(mib, ranks, "code/12_train.py", job, first=tiny)
 
 
@@ -184,14 +184,14 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Stage 0 ignores `reduce_bucket_size` and copies all our gradients into one buffer: 16 + 4 = 20 bytes per parameter.
+# No. Stage 0 ignores `reduce_bucket_size` and copies all gradients into one buffer: 16 + 4 = 20 bytes per parameter.
 #
 # </details>
 #
-# Change one digit. Stage 1 shards Adam's averages, and needs only a small buffer:
+# Change one digit. Stage 1 shards Adam's averages, and obeys `reduce_bucket_size`:
 
 # %%
-digit = 1  # yours
+digit = 1  # choose
 # !perl -pi -e 's/"stage": \d/"stage": {digit}/' code/ds_config.json && cat code/ds_config.json
 print(f"2 ranks, stage {digit} trains:", trains(600))
 
@@ -207,7 +207,7 @@ print(f"2 ranks, stage {digit} trains:", trains(600))
 # stage 2     4     +    4/N    +       12/N         =            12             8
 # stage 3     4/N   +    4/N    +       12/N         =            10             5
 #
-# copy      from stage 1 on, a 32-bit copy of its weight shard, even of 32-bit weights
+# copy      from stage 1 on, each rank's 32-bit copy of its weight shard, even of 32-bit weights
 # ```
 #
 # Buffers come on top. **Vote:** which jobs train?
@@ -235,20 +235,20 @@ print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 #                                 default
 # reduce_bucket_size              500 million (ours: 2 million)  gradients per buffer
 # stage3_prefetch_bucket_size     50 million                     weights gathered ahead
-# stage3_max_reuse_distance       1,000 million                  a layer's weights stay until backward
-#                                                                if fewer other weights come between
+# stage3_max_reuse_distance       1,000 million                  a layer's weights stay gathered until
+#                                                                backward if fewer others come between
 # ```
 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `stage3_prefetch_bucket_size=0`. By default, DeepSpeed gathers nearly all our weights ahead. We recorded the peak:
+# `stage3_prefetch_bucket_size=0`. By default, DeepSpeed gathers nearly all weights ahead. We recorded the peak:
 #
 # ```
 # kept 10  +  full weights 4  +  a buffer to gather them 3.4  +  other buffers 2.7  =  20.1 bytes per parameter
 # ```
 #
-# At 0, each layer waits for its weights. Large models: keep the default (16-bit: 0.1 GB).
+# At 0, each layer waits for its weights. Large models can afford the default (16-bit: 0.1 GB).
 #
 # </details>
 
@@ -285,11 +285,12 @@ def third_step(stage, room=3, **keys):
     with slow_collectives(mb_per_s=50) as sent:  # counts without (N − 1)/N; nothing overlaps
         _, loss = next(steps)
     took = perf_counter() - start
-    numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # parameters
+    numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # per parameter
     total = sum(numbers.values())
     if rank == 0:
         print(f"stage {stage}, loss {loss:.3f}: {total} = {numbers} {keys or ''}")
-    return Row({"stage": f"{stage}, room {room}", "sent": total}, took, took, took)  # value, low, high
+    name = f"{stage}, room {room}" + ", key" * bool(keys)
+    return Row({"stage": name, "sent": total}, took, took, took)  # value, low, high
 
 
 rows = [third_step(stage) for stage in range(4)]
@@ -305,18 +306,24 @@ outcome("How many numbers per parameter does stage 2 send?", cluster[0]["rows"][
 # ```
 #            gradients   weights
 # stage 0        2                  =   2    all-reduce
-# stage 1        2     +     1      =   3    all-reduce, then all-gather
-# stage 2      4 · 2   +     1      =   9    all-reduce (paper: reduce-scatter), then all-gather
+# stage 1        2     +     1      =   3    all-reduce (paper: reduce-scatter, 1), all-gather
+# stage 2      4 · 2   +     1      =   9    as stage 1
 # stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter, all-gather (our few weights stay until backward)
 # ```
 #
 # </details>
 #
-# Higher stages leave more room. **Vote:** with room for 3, 6 and 12 images, which sends least, stage 1, 2 or 3?
+# **Contest:** the paper's stage 1 sends 2, and stage 3 leaves more room. Find two runs that send 2:
+#
+# ```
+# stage 1    reduce_bucket_size=2_000_000                gradients per buffer (default: 500 million)
+#            use_multi_rank_bucket_allreduce=False       a buffer for each owner's gradients (default: all owners')
+# stage 3    room                                        6, 12 images at a time (now 3)
+# ```
 
 # %%
 # %%px --timeout 200
-rows[4:] = [third_step(2, room=6), third_step(3, room=12)]
+rows[4:] = [third_step(1, reduce_bucket_size=2_000_000), third_step(3, room=6)]  # change both
 
 # %% tags=["nbval-ignore-output"]
 show(cluster[0]["rows"], x="stage", y="time of the third update")
@@ -324,7 +331,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# Stage 3, in one micro-batch (large models: 3). Stage 2 sends 2 · 2 + 1. One number per parameter takes 18.9 MB / 50 MB/s = 0.38 s; computing comes on top.
+# The second key (More says why), and `room=12`: one micro-batch (large models send 3). One number per parameter takes 18.9 MB / 50 MB/s = 0.38 s; computing comes on top.
 #
 # </details>
 
@@ -346,10 +353,10 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # stage 2         16                                        3                    9
 # stage 3          1.8                                      3                   12 = 4 · 1 + 4 · 2
 #
-# 4 · 2             over a billion weights come between most layers' forward and backward: stage 3 gathers twice
+# 4 · 2             stage 3 gathers most layers twice: over a billion weights come between forward and backward
 # also in memory    activations; a bucket, 1 GB; in stage 3, up to 2 GB of gathered weights
-# counted           on a ring, one rank per GPU
-# hidden            by default, only stage 3 sends while computing (stages 1, 2: set overlap_comm, 1 GB more)
+# counted           by default, on a ring, one rank per GPU, without latency
+# overlap           only stage 3, by default (stages 1, 2: set overlap_comm, 1 GB more)
 # ```
 #
 # </details>
@@ -359,14 +366,14 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
 # - With Adam and equal micro-batches (text: equal tokens), every stage trains like one process, up to rounding. Exceptions: batch norm, dropout.
-# - Take stage 0 or 1 if the micro-batches that fit keep a GPU busy. Stages 2 and 3 allow larger ones, but send for each: time what fits.
+# - Take stage 0 or 1 if the micro-batches that fit keep a GPU busy. Stages 2 and 3 allow larger ones, but send per micro-batch: time what fits.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # With longer texts, stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>(c), if they keep the GPU busy (stage 0 still sends once): longer texts enlarge activations, which no stage shards. Otherwise recompute activations or try (a).</details>
+# <details><summary>What to listen for</summary>Longer texts enlarge activations, which no stage shards: (c), if the GPU stays busy (stage 0 still sends once). Otherwise recompute activations or try (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -376,36 +383,29 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 #
 # ### Why did stage 1 lose?
 #
-# Stage 1 sent 3 numbers per parameter. Stage 0 and our own stage 1 (lesson 11, More) sent 2. Each rank owns a quarter of the optimizer state, so it needs only a quarter of the summed gradients. An all-reduce
-# also brings it the other three quarters. Two keys decide how gradients travel:
+# By default, stage 1 sends 3 numbers per parameter. Stage 0 and our own stage 1 (lesson 11, More) send 2. Each rank owns a quarter of the optimizer state, so it needs only a quarter of the summed gradients. An all-reduce
+# also brings it the other three quarters. With `use_multi_rank_bucket_allreduce=False`, each owner's gradients are sent to the owner alone.
 #
-# ```
-# (a)  reduce_bucket_size                  2 million instead of 500 million: a bucket mixes fewer owners' gradients
-# (b)  use_multi_rank_bucket_allreduce     false instead of true: no bucket mixes owners
-# ```
-#
-# **Vote:** which key makes stage 1 send 2?
+# **Predict:** how many numbers does stage 2 send with this key, in four micro-batches?
 
 # %%
 # %%px --timeout 200
-for key in {"reduce_bucket_size": 2_000_000}, {"use_multi_rank_bucket_allreduce": False}:
-    third_step(1, **key)
+_ = third_step(2, use_multi_rank_bucket_allreduce=False)
 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Smaller buckets carry the same numbers in more messages. By default, DeepSpeed all-reduces even a bucket with a single owner.
-#
-# Without mixed buckets, `reduce` sums each shard on its owner: on a ring, each of the others sends this shard once (stage 2: 4 · 1 + 1 = 5). The default saves messages: on many ranks, a small model's many reduces can take longer than one all-reduce.
+# 4 · 1 + 1 = 5. `reduce` sums each shard on its owner: on a ring, each other rank sends this shard once. Smaller buckets alone change nothing: by default, DeepSpeed all-reduces even a bucket with a single owner.
+# The default saves messages, one per bucket instead of one per owner: on many ranks, it can be faster.
 #
 # </details>
 #
-# So stage 1 can send as little as stage 0. Stage 3 allows larger micro-batches: does stage 1 still send less?
+# So stage 1 can send 2 (default: 3). Stage 3 allows larger micro-batches: which sends less?
 
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# Time depends on more than the numbers sent. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % longer (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent. On many nodes of eight GPUs, set `zero_hpz_partition_size=8`: each node keeps all weights (of 7 billion: 1.8 GB more per GPU), and stage 3's backward gathers inside the node.
+# Time depends on more than the numbers sent. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % longer (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent. In stage 3 on many nodes of eight GPUs, try `"zero_hpz_partition_size": 8`: each node keeps all weights (7 billion in 16 bits: 1.8 GB more per GPU), and backward gathers inside the node.
 #
 # **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches help decide what it sends.
 #
@@ -433,7 +433,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). Each rank writes its shard of the optimizer state. By default, all nodes must share the folder. In any stage, a call on rank 0 alone hangs at a barrier.
+# (b). Each rank writes its shard of the optimizer state. By default, all nodes must see this folder. In any stage, a call on rank 0 alone hangs at a barrier.
 #
 # </details>
 
@@ -455,10 +455,10 @@ if rank == 0:
 # %% [markdown]
 # **Remember:** to resume, let every rank load its shard, and keep the global batch.
 #
-# `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10; `code/run_ds.sh` starts it. `deepspeed --hostfile hosts code/12_train.py` reads the machines from a **hostfile**.
+# `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10; `code/run_ds.sh` starts it. `deepspeed --hostfile hosts code/12_train.py` reads the machines from a **hostfile** and reaches them by SSH.
 #
 # If GPU memory is too small, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and updates weights there. **ZeRO-Infinity** also moves weights, and can use disks.
-# [On a GPU machine](../docs/on_a_gpu_machine.md) has their keys, keys for 16-bit weights, and `zero.Init`. Without `zero.Init`, each rank first builds the full model, even in stage 3.
+# [On a GPU machine](../docs/on_a_gpu_machine.md) explains their keys, 16-bit weights and `zero.Init`. Without `zero.Init`, each rank first builds the full model, even in stage 3.
 
 # %% [markdown]
 # ## References

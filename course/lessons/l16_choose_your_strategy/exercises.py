@@ -85,7 +85,7 @@ def step(
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # ZeRO-3 sends during all computing; others in the last micro-batch's backward (2/3 of its computing)
-    # (as if ZeRO-1's all-gather ran in backward, too)
+    # (simplified: ZeRO-1's all-gather, too)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed

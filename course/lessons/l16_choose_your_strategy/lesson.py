@@ -35,10 +35,10 @@
 from mpi4py import MPI
 
 rank = MPI.COMM_WORLD.rank
-job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # seq: tokens per sequence
+job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # 64 sequences of 2,048 tokens
 # the usable part of an A100's 80 GB, 312 Tflop/s and 300 GB/s (NVLink)
 node = {"gpus": 8, "capacity": 72e9, "rate": 218e12, "link": 235e9}
-plans = {"data": {"data": 8}}  # an eighth of the batch per GPU
+plans = {"data": {"data": 8}}  # an eighth of the batch
 plans["ZeRO-3"] = {"data": 8, "zero": 3}  # an eighth of batch and model states
 plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
@@ -78,7 +78,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). ZeRO-3 and tensor ranks finish each micro-batch before the next. A pipeline's first stage holds eight when the first gradient returns.
+# (b). ZeRO-3 and tensor ranks hold one micro-batch at a time. A pipeline's first stage holds eight when the first gradient returns.
 #
 # </details>
 #
@@ -92,7 +92,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# 16 (48.2 GB), 32 or 64: 1F1B still holds eight micro-batches, but smaller ones.
+# 16 (48.2 GB), 32 or 64: 1F1B then holds eight smaller micro-batches.
 #
 # </details>
 
@@ -149,7 +149,7 @@ if rank == 0:
 #
 # Each customer orders 10,000 steps on one node. `chat` is our job. A `cards` GPU has 28.8 GB and about half the rate, and sends 10 GB/s. `genome` is `chat` with four long sequences per step.
 #
-# Each mark is half a second per step: █ computing, · idle, T tensor messages, D exposed data messages (`hidden`: the rest). Out of memory: 100 hours.
+# Each mark is half a second per step: █ computing, · idle, T tensor messages, D exposed data messages (`hidden`: seconds that hide). Out of memory: 100 hours.
 
 # %%
 # %%px
@@ -174,7 +174,7 @@ def hours(name, **plan):
 
 
 # %% [markdown]
-# A famous rule: *keep tensor parallelism [inside a node](https://arxiv.org/abs/2104.04473)*. Eight tensor ranks cost `chat` 12.2 hours (messages: 2.8).
+# A famous rule: *keep tensor parallelism [inside a node](https://arxiv.org/abs/2104.04473)*. Eight tensor ranks cost `chat` 12.2 hours (2.8 for messages).
 
 # %%
 predict("Hours that cards pays with tensor parallelism?", None)
@@ -196,11 +196,11 @@ if rank == 0:
 outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["cards"], word="computed")
 
 # %% [markdown]
-# **Your turn:** bet ZeRO-3 (8 micro-batches) on `cards`. What hides? Then get the bill below 37 hours in three runs (optimum: 36.1).
+# **Your turn:** bet ZeRO-3 (8 micro-batches) on `cards`. What hides? Then cut the rule's 105 hours below 37 in three runs (optimum: 36.1).
 #
 # <details><summary>Open after your last try</summary>
 #
-# The rule says where tensor ranks belong, not when to use them.
+# The rule says where tensor ranks belong, not when to use them: `cards` waits 67 hours.
 #
 # - `chat`: ZeRO-1 (fewer bytes) or ZeRO-3, 8 micro-batches.
 # - `cards`: pipeline 8, 64 micro-batches. (Pipeline 4 × data 2, ZeRO-1, 32 micro-batches, nearly ties: measure.) ZeRO-3 hides 6.4 of 29 s: `rate` / `link` is 11,500 tokens; memory allows 2,048 (without recomputing).
@@ -271,7 +271,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 if rank == 0:
     asked = customers["cards"] | plans["ZeRO-3"] | {"microbatches": 1}
     needed, part = memory(**asked), step(**asked)
-    kept = 2 * needed["tokens"] * job["width"] * (job["depth"] + 16)  # all inputs, one block
+    kept = 2 * needed["tokens"] * job["width"] * (job["depth"] + 16)  # all inputs; one full block
     computing = part["computing"] * 4 / 3
     total = computing + max(0, part["data_messages"] - computing)
     print(f"{(needed['states'] + kept) / 1e9:.1f} GB, {10_000 * total / 3600:.1f} hours")
@@ -279,7 +279,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). One micro-batch of 16,384 tokens fits, and hides all messages. More computing makes the job three times as fast. (The pipeline's 19.6 hours stay the shortest.)
+# (c). One micro-batch of 16,384 tokens fits, and hides all messages. A third more computing makes the job three times as fast. (The pipeline's 19.6 hours stay the shortest.)
 #
 # </details>
 #
@@ -290,7 +290,7 @@ if rank == 0:
 # %% [markdown]
 # ### Should you believe your program?
 #
-# We test it on your machine, then on published runs.
+# We test it here, then on published runs.
 #
 # Take the worst pipeline: four stages, one micro-batch. At any time, only one stage computes. On four devices, your program says, the pipeline's step takes four times as long as data parallelism's, if messages hide. The next cell trains a small Transformer both ways on four ranks.
 
@@ -299,7 +299,7 @@ predict("How many times as long as data parallelism does the pipeline take here?
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 100
-# `grid_of` makes the plan's communicators, `prepare` this rank's training (16 sequences)
+# `grid_of` makes communicators; `prepare(...).step`: forward, backward, all-reduce, AdamW (16 sequences)
 import torch
 
 from course.lessons.l16_choose_your_strategy.planned import grid_of, prepare

@@ -35,10 +35,10 @@ def _check_sum(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> No
         "took the mean; the loss is a sum over all images, so add the gradients.": both(
             right[stage] / 2, right[mirrored] / 2
         ),
-        "sent an array to which it had already added: one replica counts twice. Send both first.": both(
+        "added to an array before sending it: one replica counts twice. Send both first.": both(
             right[stage] + one[stage], right[mirrored]
         ),
-        "sent an array to which it had already added: one replica counts twice. Send both, then add.": both(
+        "added to an array before sending it: one replica counts twice. Send both, then add.": both(
             right[stage], right[mirrored] + two[mirrored]
         ),
     }

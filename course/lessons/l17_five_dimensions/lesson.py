@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# A pipeline (lesson 08) overlaps several micro-batches. Suppose one image's activations, without recomputing, nearly fill rank 0's GPU. Then rank 0 finishes each image's backward before the next forward: one stage works at a time. This is **layer parallelism** (*Basic* below).
+# A pipeline (lesson 08) overlaps several micro-batches. Suppose one image's activations, without recomputing, nearly fill rank 0's GPU. Then rank 0 must finish an image's backward before the next forward: one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Stage 0 turns 256 × 256 pixels into eight feature maps, pooled to 64 × 64.
 
@@ -56,7 +56,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# For each `→`, `run_stage` (lesson 08) runs one image's forward and backward. `SavedBytes` counts bytes saved for backward.
+# For each `→`, `run_stage` (lesson 08) runs one image's forward and backward. `SavedBytes` counts bytes saved for backward, and their `peak`.
 # **Predict:** rank 0 holds about 2, 8 or 32 times as much as rank 1?
 
 
@@ -84,7 +84,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 9.5 times. Stage 0 keeps the image (0.5 MiB), ReLU's eight full-size maps (4) and pooling's indices (0.25). Stage 1 keeps input and output (0.25 each).
+# 9.5 times. Stage 0 saves the image (0.5 MiB), ReLU's eight full-size maps (4) and pooling's indices (0.25). Stage 1 saves input and output (0.25 each).
 #
 # </details>
 
@@ -124,7 +124,7 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each stage's two copies see different images. Our loss sums over all images, so their gradients must be added. For comparison, each rank also runs the whole model.
+# Each stage's two copies see different images. Our loss sums over all images, so the copies' gradients must be added. For comparison, each rank runs the full model.
 
 
 # %%
@@ -161,14 +161,14 @@ print("after:", np.allclose(first, flat(whole[comm.rank])), np.allclose(second, 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes, up to rounding (no dropout or batch norm). To train, copy the sums into `.grad`. If replicas averaged their losses, `→→→←` would weigh its last image like the first three together.
+# Yes, up to rounding (no dropout or batch norm). To train, copy the sums into `.grad`. If replicas averaged their losses, `→→→←` would weigh its `←` as much as three `→`.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# Image by image, `replay` starts each pass when its input is there and its rank free. A forward takes one *slot*, a backward two, a message none.
+# `replay` takes image after image: a pass starts when its input and its rank are ready. A forward takes one *slot*, a backward two, a message none.
 
 
 # %%
@@ -176,7 +176,7 @@ def replay(order, forward=(1, 1, 1, 1), ratio=2, message=0):
     """Passes (rank, start, end). `forward` per stage; backward: `ratio` times that; `message` per hop."""
     passes, free = [], [0] * 4  # when each rank is free
     for arrow in order:
-        way = [*zip([0, 1, 2, 3] if arrow == "→" else [3, 2, 1, 0], forward)]
+        way = [*zip([0, 1, 2, 3] if arrow == "→" else [3, 2, 1, 0], forward)]  # (rank, time)
         here, ready = way[0][0], 0  # where and when the next input is ready
         for rank, time in way + [(rank, ratio * time) for rank, time in reversed(way)]:
             start = max(free[rank], ready + message * (rank != here))
@@ -202,11 +202,11 @@ draw_directions({"Basic": basic, "MASTER": master, "yours": own})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Alone, an image takes 12 slots. Each change of direction saves three: three forwards overlap the previous image's backwards. Over many images, that gives 12 / 9 = 1.33.
+# Alone, an image takes 12 slots. Each change of direction saves three slots: three forwards overlap the previous image's backwards. Over many images, that gives 12 / 9 = 1.33.
 #
 # </details>
 #
-# On four GPUs, GEMS's authors report 7.25 hours for Basic, 4.21 for MASTER (speed-up 1.72). **Contest:** reach 1.72 by changing one entry of `assumed`. Reset it; change only the others.
+# On four GPUs, GEMS's authors report 7.25 hours for Basic, 4.21 for MASTER (speed-up 1.72). **Contest:** reach 1.72 by changing one entry of `assumed`. Reset it; reach 1.72 with the others.
 
 # %%
 assumed = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
@@ -217,7 +217,7 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `forward` alone stays below 1.5: backwards take 2/3 of Basic's time and never overlap each other. `ratio` alone reaches 1.6 (at 1). `message` 4.2 gives 1.72; so does `forward` `(3.1, 1, 1, 1)` with `ratio` 1.
+# `forward` alone stays below 1.5: backwards (2/3 of Basic's time) never overlap each other. `ratio` alone reaches at most 1.6 (at 1). `message` 4.2 gives 1.72; so does `forward` `(3.1, 1, 1, 1)` with `ratio` 1.
 #
 # </details>
 
@@ -235,7 +235,7 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 #      So a second micro-batch may fit.
 # ```
 #
-# The command trains Hy-Fi with all sums, then without one: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It prints each stage's largest weight change by training, and its largest error against one process.
+# The command trains Hy-Fi with all sums, then omits one: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). Per stage, it prints weights' largest change by training and error against one process.
 #
 # A colleague's stages were off by 0.004, 0.0003 and 0.00003. **Vote:** which sum was missing? Try each.
 
@@ -245,14 +245,14 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `sum_over_tiles`: only stage 0 has tiles; its error reaches the others through its output. Without `sum_replicas` or `sum_gradients`, every stage learns from half the images. Nothing hangs.
+# `sum_over_tiles`: only stage 0 has tiles; its wrong output misleads the others. Without `sum_replicas` or `sum_gradients`, every stage learns from half the images. Nothing hangs or warns.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - If two images fit, GPipe on four equal stages takes 7.5 slots per image (free messages). MASTER takes 9 and doubles model states; with more stages, it idles more.
+# - If two images fit, GPipe on four equal stages takes 7.5 slots per image (free messages). MASTER takes 9 and doubles model states. With more stages, both idle more.
 # - Convolutions exchange tiles' edges (halos): keep tiles inside one machine if possible.
 
 # %% [markdown] tags=["slide"]
@@ -260,15 +260,15 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 #
 # - Count memory on every rank: the fullest must fit.
 # - With one image per rank at a time, GEMS doubles model states, not the fullest rank's activations.
-# - Different assumptions give the published speed-up. Measure which holds.
+# - Different assumptions give the same speed-up. Measure which holds.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# An image needs 60 GB of activations, model states 12 GB. Which has the highest throughput on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
+# An image's activations need 60 GB, model states 12 GB. Which has the highest throughput on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos, gradient sums or late layers' small maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most. (c) needs many micro-batches, with room for four.</details>
+# <details><summary>What to listen for</summary>(b), unless halos, gradient sums or late layers' small maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most. (c) needs many micro-batches; with equal stages, four fit.</details>
 
 # %% [markdown]
 # ## References

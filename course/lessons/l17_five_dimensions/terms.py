@@ -10,7 +10,7 @@ TERMS = (
     Term(
         "GEMS",
         "Two replicas of a pipeline on the same ranks in opposite directions: each uses time and memory "
-        "that the other leaves idle.",
+        "that the other leaves free.",
     ),
     Term(
         "Hy-Fi",
