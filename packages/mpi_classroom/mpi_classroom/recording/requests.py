@@ -7,7 +7,6 @@ Of many requests each is waited for by itself, one after the other: so it is kno
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
 from typing import Any
 
 from mpi4py import MPI
@@ -72,7 +71,7 @@ class _Waits:
         """Whether the operation is complete, and the message."""
         status = status or _status
         found: tuple[bool, Any | None] = polled(
-            "test", _of(self), PlainRequest.test, self, status, succeeded=_first
+            "test", _of(self), PlainRequest.test, self, status, succeeded=lambda found: found[0]
         )
         if found[0] and _posted(self):
             _complete(self, status, True)
@@ -89,119 +88,52 @@ class _Waits:
         """Wait until all are complete, and return the messages."""
         return _wait_for_each("waitall", requests, statuses)
 
-    @classmethod
-    def Waitany(cls, requests: Sequence[MPI.Request], status: MPI.Status | None = None) -> int:
-        """Wait until one is complete, and return which."""
-        status, asked = status or _status, status is not None
-        index = int(waiting("Waitany", _any_of(requests), PlainRequest.Waitany, requests, status))
-        _complete_some(requests, [index], [status], asked)
-        return index
-
-    @classmethod
-    def waitany(cls, requests: Sequence[MPI.Request], status: MPI.Status | None = None) -> tuple[int, Any]:
-        """Wait until one is complete, and return which, and the message."""
-        status = status or _status
-        found: tuple[int, Any] = waiting("waitany", _any_of(requests), PlainRequest.waitany, requests, status)
-        _complete_some(requests, [found[0]], [status])
-        return found
-
-    @classmethod
-    def Waitsome(cls, requests: Sequence[MPI.Request], statuses: Statuses = None) -> list[int] | None:
-        """Wait until some are complete, and return which."""
-        asked, statuses = statuses is not None, [] if statuses is None else statuses
-        found: list[int] | None = waiting(
-            "Waitsome", _any_of(requests), PlainRequest.Waitsome, requests, statuses
-        )
-        _complete_some(requests, found, statuses, asked)
-        return found
-
-    @classmethod
-    def waitsome(
-        cls, requests: Sequence[MPI.Request], statuses: Statuses = None
-    ) -> tuple[list[int] | None, list[Any] | None]:
-        """Wait until some are complete, and return which, and their messages."""
-        statuses = [] if statuses is None else statuses
-        found: tuple[list[int] | None, list[Any] | None] = waiting(
-            "waitsome", _any_of(requests), PlainRequest.waitsome, requests, statuses
-        )
-        _complete_some(requests, found[0], statuses)
-        return found
-
-    @classmethod
-    def Testall(cls, requests: Sequence[MPI.Request], statuses: Statuses = None) -> bool:
-        """Whether all are complete."""
-        asked, statuses = statuses is not None, [] if statuses is None else statuses
-        done = polled("Testall", _any_of(requests), PlainRequest.Testall, requests, statuses, succeeded=bool)
-        if done:
-            _complete_some(requests, range(len(requests)), statuses, asked)
-        return bool(done)
-
-    @classmethod
-    def testall(
-        cls, requests: Sequence[MPI.Request], statuses: Statuses = None
-    ) -> tuple[bool, list[Any] | None]:
-        """Whether all are complete, and the messages."""
-        statuses = [] if statuses is None else statuses
-        found: tuple[bool, list[Any] | None] = polled(
-            "testall", _any_of(requests), PlainRequest.testall, requests, statuses, succeeded=_first
-        )
-        if found[0]:
-            _complete_some(requests, range(len(requests)), statuses)
-        return found
-
-    @classmethod
-    def Testany(cls, requests: Sequence[MPI.Request], status: MPI.Status | None = None) -> tuple[int, bool]:
-        """Which one is complete, and whether one is."""
-        status, asked = status or _status, status is not None
-        found: tuple[int, bool] = polled(
-            "Testany", _any_of(requests), PlainRequest.Testany, requests, status, succeeded=_second
-        )
-        if found[1]:
-            _complete_some(requests, [found[0]], [status], asked)
-        return found
-
-    @classmethod
-    def testany(
-        cls, requests: Sequence[MPI.Request], status: MPI.Status | None = None
-    ) -> tuple[int, bool, Any | None]:
-        """Which one is complete, whether one is, and its message."""
-        status = status or _status
-        found: tuple[int, bool, Any | None] = polled(
-            "testany", _any_of(requests), PlainRequest.testany, requests, status, succeeded=_second
-        )
-        if found[1]:
-            _complete_some(requests, [found[0]], [status])
-        return found
-
-    @classmethod
-    def Testsome(cls, requests: Sequence[MPI.Request], statuses: Statuses = None) -> list[int] | None:
-        """Which are complete."""
-        asked, statuses = statuses is not None, [] if statuses is None else statuses
-        found: list[int] | None = polled(
-            *("Testsome", _any_of(requests), PlainRequest.Testsome, requests, statuses),
-            succeeded=lambda indices: indices != [],
-        )
-        _complete_some(requests, found, statuses, asked)
-        return found
-
-    @classmethod
-    def testsome(
-        cls, requests: Sequence[MPI.Request], statuses: Statuses = None
-    ) -> tuple[list[int] | None, list[Any] | None]:
-        """Which are complete, and their messages."""
-        statuses = [] if statuses is None else statuses
-        found: tuple[list[int] | None, list[Any] | None] = polled(
-            *("testsome", _any_of(requests), PlainRequest.testsome, requests, statuses),
-            succeeded=lambda found: found[0] != [],
-        )
-        _complete_some(requests, found[0], statuses)
-        return found
-
-
-_first, _second = itemgetter(0), itemgetter(1)  # where a test says whether it succeeded
-
 
 PlainRequest, PlainPrequest = MPI.Request, MPI.Prequest  # MPI's own, whatever replaces them later
+
+
+def _of_many(name: str) -> Any:
+    """The class method `name`, such as `Waitany` or `testsome`, with a note of what it waits for."""
+    original, kind, objects = getattr(PlainRequest, name), name.lower(), name[0].islower()
+
+    def first(result: Any) -> Any:
+        return result[0] if isinstance(result, tuple) else result
+
+    def succeeded(result: Any) -> bool:
+        if kind == "testany":
+            return bool(result[1])
+        return bool(first(result)) if kind == "testall" else first(result) != []
+
+    def complete(requests: Sequence[Any], result: Any) -> Iterable[int]:
+        if kind.endswith("any"):
+            return [first(result)]
+        if kind == "testall":
+            return range(len(requests)) if first(result) else ()
+        return first(result) or ()
+
+    def run(requests: Sequence[Any], into: Any, statuses: Sequence[MPI.Status], asked: bool) -> Any:
+        if kind.startswith("wait"):
+            result = waiting(name, _any_of(requests), original, requests, into)
+        else:
+            result = polled(name, _any_of(requests), original, requests, into, succeeded=succeeded)
+        _complete_some(requests, complete(requests, result), statuses, asked or objects)
+        return result
+
+    def of_one(cls: Any, requests: Sequence[Any], status: MPI.Status | None = None) -> Any:
+        return run(requests, status or _status, [status or _status], status is not None)
+
+    def of_some(cls: Any, requests: Sequence[Any], statuses: Statuses = None) -> Any:
+        found = [] if statuses is None else statuses
+        return run(requests, found, found, statuses is not None)
+
+    return classmethod(record.as_original(original, of_one if kind.endswith("any") else of_some))
+
+
+for _name in (
+    *("Waitany", "Waitsome", "Testany", "Testsome", "Testall"),
+    *("waitany", "waitsome", "testany", "testsome", "testall"),
+):
+    setattr(_Waits, _name, _of_many(_name))
 
 
 class RecordedRequest(_Waits, MPI.Request):  # type: ignore[misc]
@@ -263,13 +195,10 @@ def _complete(request: Any, status: MPI.Status, asked: bool) -> None:
 
 
 def _complete_some(
-    requests: Sequence[Any],
-    indices: Iterable[int] | None,
-    statuses: Sequence[MPI.Status],
-    asked: bool = True,
+    requests: Sequence[Any], indices: Iterable[int], statuses: Sequence[MPI.Status], asked: bool
 ) -> None:
     """The same for those of `requests` at `indices`; `statuses` are in the order of `indices`."""
-    for i, index in enumerate(indices or ()):
+    for i, index in enumerate(indices):
         known = 0 <= index < len(requests)  # MPI.UNDEFINED: all were complete before
         if known and _posted(requests[index]):
             _complete(requests[index], statuses[i], asked)
