@@ -91,7 +91,7 @@ class Channel:
 
     # ------------------------------------------------------------------------------ one collective
 
-    def run(self, call: Call, seconds: float, later: bool) -> Finished | Outcome:
+    def run(self, call: Call, seconds: float, later: bool) -> Outcome:
         """Run one collective: here and now, or `later` on the owner thread."""
         self.check_open()
         lane = self.lane

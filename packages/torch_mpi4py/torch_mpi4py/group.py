@@ -19,7 +19,7 @@ from .barriers import monitored_barrier, roll_call
 from .channel import Call, Channel, Refusal, create_from
 from .gate import REFUSED
 from .messages import Message, MessageQueue
-from .work import Finished, Many, Outcome
+from .work import Many, Outcome
 
 Tensors = Sequence[torch.Tensor]
 CPU = torch.device("cpu")
@@ -48,8 +48,7 @@ class MPIGroup(ProcessGroup):
     def getBackendName(self) -> str:
         return "mpi4py"
 
-    def name(self) -> str:
-        return "mpi4py"
+    name = _get_backend_name = getBackendName
 
     def getRank(self) -> int:
         return self.channel.rank
@@ -78,9 +77,6 @@ class MPIGroup(ProcessGroup):
             raise RuntimeError(f"the mpi4py backend has no {device}; it moves CPU tensors")
         return self
 
-    def _get_backend_name(self) -> str:
-        return "mpi4py"
-
     def _set_default_timeout(self, timeout: timedelta) -> None:
         self.channel.seconds = timeout.total_seconds()
 
@@ -94,7 +90,7 @@ class MPIGroup(ProcessGroup):
 
     # -------------------------------------------------------------------------------- how it runs
 
-    def _run(self, make: Callable[..., Call], opts: Any, *arguments: Any) -> Finished | Outcome:
+    def _run(self, make: Callable[..., Call], opts: Any, *arguments: Any) -> Outcome:
         """Check, then run: in the calling thread, or later when the caller may go on meanwhile.
 
         Inside a backward pass everything runs in the calling thread: there callbacks start collectives, and
@@ -118,23 +114,19 @@ class MPIGroup(ProcessGroup):
 
     # --------------------------------------------------------------------------------- reductions
 
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> Finished | Outcome:
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Outcome:
         return self._run(collectives.all_reduce, opts, listed(tensors), reduction(opts))
 
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Finished | Outcome:
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Outcome:
         return self._run(collectives.all_reduce_coalesced, opts, tensors, reduction(opts))
 
-    def reduce(self, tensors: Tensors, opts: Any) -> Finished | Outcome:
+    def reduce(self, tensors: Tensors, opts: Any) -> Outcome:
         return self._run(collectives.reduce, opts, tensors, opts.reduceOp, opts.rootRank)
 
-    def reduce_scatter(
-        self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None
-    ) -> Finished | Outcome:
+    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Outcome:
         return self._run(collectives.reduce_scatter, opts, outputs[0], inputs[0], reduction(opts))
 
-    def reduce_scatter_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
-    ) -> Finished | Outcome:
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Outcome:
         return self._run(collectives.reduce_scatter_single, opts, output, tensor, reduction(opts))
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Many:
@@ -142,11 +134,11 @@ class MPIGroup(ProcessGroup):
 
     # ----------------------------------------------------------------------------------- movement
 
-    def broadcast(self, tensors: Tensors, opts: Any) -> Finished | Outcome:
+    def broadcast(self, tensors: Tensors, opts: Any) -> Outcome:
         root = opts if isinstance(opts, int) else opts.rootRank
         return self._run(collectives.broadcast, opts, listed(tensors), root)
 
-    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Finished | Outcome:
+    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Outcome:
         return self._run(collectives.all_gather, opts, outputs[0], inputs[0])
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Many:
@@ -154,32 +146,30 @@ class MPIGroup(ProcessGroup):
         lists = [[output[index] for output in outputs] for index in range(len(inputs))]
         return Many([self.allgather([o], [i], opts) for o, i in zip(lists, inputs, strict=True)])
 
-    def all_gather_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
-    ) -> Finished | Outcome:
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Outcome:
         return self._run(collectives.all_gather_single, opts, output, tensor)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Many:
         return Many([self.all_gather_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)])
 
-    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Finished | Outcome:
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Outcome:
         return self._run(collectives.gather, opts, outputs[0] if outputs else [], inputs[0], opts.rootRank)
 
-    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Finished | Outcome:
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Outcome:
         return self._run(collectives.scatter, opts, outputs[0], inputs[0] if inputs else [], opts.rootRank)
 
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Finished | Outcome:
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Outcome:
         return self._run(collectives.all_to_all, opts, outputs, inputs)
 
     def all_to_all_single(
         self, output: torch.Tensor, tensor: torch.Tensor, recvcounts: Sequence[int] | None = None,
         sendcounts: Sequence[int] | None = None, opts: Any = None,
-    ) -> Finished | Outcome:  # fmt: skip
+    ) -> Outcome:  # fmt: skip
         return self._run(
             collectives.all_to_all_single, opts, output, tensor, recvcounts or [], sendcounts or []
         )
 
-    def barrier(self, opts: Any = None) -> Finished | Outcome:
+    def barrier(self, opts: Any = None) -> Outcome:
         return self._run(collectives.barrier, opts)
 
     def monitored_barrier(
@@ -194,7 +184,7 @@ class MPIGroup(ProcessGroup):
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         monitored_barrier(self.channel, seconds, wait_all_ranks)
 
-    def gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Finished | Outcome:
+    def gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Outcome:
         """As gather, into the one tensor `output`; torch calls it from 2.14 on."""
         return self._run(collectives.gather_single, opts, output, tensor, opts.rootRank)
 

@@ -23,39 +23,8 @@ from .errors import CollectiveTimeoutError
 Result = list[torch.Tensor]
 
 
-class Finished(dist.Work):
-    """The work of a collective that is done."""
-
-    def __init__(self, tensors: Result) -> None:
-        super().__init__()
-        self.tensors = tensors
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        pass
-
-    def is_completed(self) -> bool:
-        return True
-
-    def is_success(self) -> bool:
-        return True
-
-    def exception(self) -> BaseException | None:
-        return None
-
-    def result(self) -> Result:
-        return self.tensors
-
-    def get_future(self) -> "torch.futures.Future[Any]":
-        future: torch.futures.Future[Any] = torch.futures.Future()
-        future.set_result(self.tensors or None)
-        return future
-
-
 class Outcome(dist.Work):
-    """What Pending and PointToPoint share: an end, an error, a future that tells of it."""
+    """What Finished, Pending and Message share: an end, an error, a future that tells of it."""
 
     def __init__(self, tensors: Result) -> None:
         super().__init__()
@@ -111,6 +80,17 @@ class Outcome(dist.Work):
             with self.announcing:
                 if not ended.done():
                     as_work(lambda: ended.set_result(None))()  # a callback may compute for long
+
+
+class Finished(Outcome):
+    """The work of a collective that is done."""
+
+    def __init__(self, tensors: Result) -> None:
+        super().__init__(tensors)
+        self.done = True
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        return True
 
 
 class Pending(Outcome):
