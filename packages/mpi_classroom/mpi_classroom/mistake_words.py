@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpi_classroom.early_reads import early_read
+from mpi_classroom.recording.calls import OPERATORS
 
 Line = tuple[str, int]  # file and line
 _LONG = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool", "bf": "bfloat"}
-_OPERATORS = (
-    *("an operator of its own", "SUM", "MAX", "MIN", "PROD", "LAND", "LOR", "LXOR", "BAND", "BOR", "BXOR"),
-    *("MAXLOC", "MINLOC", "REPLACE", "NO_OP"),
-)
+_OPERATORS = ("an operator of its own", *OPERATORS[1:])
 _NEW = ("empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like", "bytearray")
 LEAKS = 5  # of one line: it is in a loop, and not one over the four sizes of a check
 Side = tuple[Any, str, Line]  # signature, name of the call, line

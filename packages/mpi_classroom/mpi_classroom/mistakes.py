@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mpi_classroom.mistake_words import Words
+from mpi_classroom.recording.calls import SAME_CALL
 from mpi_classroom.recording.log import unpacked
 
 BYTES = "V1"
@@ -306,7 +307,7 @@ def _compare_collective(found: _Found, calls: Mapping[int, Entry]) -> bool:
     first_rank, first = next(iter(calls.items()))
     for rank, call in calls.items():
         for at, said in ((3, "name"), (4, "root"), (5, "operator")):
-            if _same(call[at]) != _same(first[at]):
+            if SAME_CALL.get(call[at], call[at]) != SAME_CALL.get(first[at], first[at]):
                 found.add(
                     "error", found.words.differ(said, first_rank, first[3:], rank, call[3:]), first_rank
                 )
@@ -322,10 +323,6 @@ def _compare_collective(found: _Found, calls: Mapping[int, Entry]) -> bool:
             found.add(verdict, text, rank)
             return True
     return True
-
-
-def _same(value: Any) -> Any:
-    return {"barrier": "Barrier", "Clone": "Dup"}.get(value, value) if isinstance(value, str) else value
 
 
 def _transfers(name: str, root: int, calls: Mapping[int, Entry]) -> Iterable[tuple[int, Any, int, Any]]:
