@@ -52,7 +52,6 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_disk,
     machine.check_folder,
     machine.check_ports,
-    machine.check_host,
     machine.check_lab,
     machine.check_leftovers,
     check_data,

@@ -8,6 +8,7 @@ when that is not good enough, what to do. (Other hosts are checked by `host_chec
 
 import importlib.util
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -22,7 +23,7 @@ import psutil
 from mpi_classroom import leftovers, processes
 from mpi_classroom.check import Check
 from mpi_classroom.errors import ClusterError
-from mpi_classroom.folders import is_short
+from mpi_classroom.folders import SHARED_MEMORY, is_short
 from mpi_classroom.host_checks import (
     SHARED_MEMORY_PER_RANK,
     HostFacts,
@@ -33,7 +34,7 @@ from mpi_classroom.host_checks import (
     summary,
 )
 from mpi_classroom.job_output import last_line
-from mpi_classroom.launch import available_cores, find_mpiexec, run_ranks, threads_per_rank
+from mpi_classroom.launch import find_mpiexec, run_ranks
 from mpi_classroom.launcher import private_folder
 from mpi_classroom.layout import read_hosts
 from mpi_classroom.network import network
@@ -50,14 +51,15 @@ print(comm.size, comm.allreduce(comm.rank + 1), flush=True)
 MEMORY_NEEDED = 2 * GIB  # four ranks with torch and a small model, and the notebook
 SHARED_MEMORY_NEEDED = RANKS * SHARED_MEMORY_PER_RANK
 DISK_NEEDED = 1 * GIB
-JUPYTER_PORT = 8888
+RANKS_SECONDS = 60.0
 AT_ONCE = 3
 
 
-def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3]), prefix: str = sys.prefix) -> Check:
+def check_python() -> Check:
     """Python 3.11 or newer."""
-    words = ".".join(map(str, version))
-    return Check("Python", version >= (3, 11), f"{words} in {prefix}", "install Python 3.11 or newer")
+    version = platform.python_version()
+    ready = sys.version_info >= (3, 11)
+    return Check("Python", ready, f"{version} in {sys.prefix}", "install Python 3.11 or newer")
 
 
 def check_kernel() -> Check:
@@ -94,13 +96,6 @@ def check_mpiexec() -> Check:
     return Check("mpiexec", answer.returncode == 0, f"{version}, {path.with_name('mpiexec')}", remedy)
 
 
-def check_cores() -> Check:
-    """How many cores the ranks share; fewer cores than ranks is no fault."""
-    cores, threads = available_cores(), threads_per_rank(RANKS)
-    share = f"{RANKS} ranks share them" if cores < RANKS else f"one or more per rank for {RANKS} ranks"
-    return Check("cores", True, f"{cores} ({share}), {threads} thread{'s' * (threads > 1)} per rank")
-
-
 def check_memory(available: int | None = None) -> Check:
     """Enough free memory for four ranks that train, within the limit of a container where there is one."""
     free = available_memory() if available is None else available
@@ -113,8 +108,9 @@ def check_memory(available: int | None = None) -> Check:
     )
 
 
-def check_shared_memory(folder: Path = Path("/dev/shm"), free: int | None = None) -> Check:
+def check_shared_memory(free: int | None = None) -> Check:
     """Room in /dev/shm, through which the ranks of one machine talk, or else in the temporary folder."""
+    folder = SHARED_MEMORY
     if not folder.is_dir():
         return Check("shared memory", True, f"there is no {folder} on this system")
     free = shutil.disk_usage(folder).free if free is None else free
@@ -166,33 +162,17 @@ def check_folder() -> Check:
     return Check("temp folder", True, f"{folder.parent} is writable")
 
 
-def check_ports(jupyter: int = JUPYTER_PORT, host: str = "127.0.0.1") -> Check:
-    """A free port on this machine's own address can be had; that Jupyter's is taken is only worth a note."""
+def check_ports() -> Check:
+    """A free port on this machine's own address can be had."""
     try:
-        with socket.create_server((host, 0)):
+        with socket.create_server(("127.0.0.1", 0)):
             pass
     except OSError as error:
         remedy = (
             "allow programs to listen on 127.0.0.1: check the firewall and the loopback interface (ip addr)"
         )
-        return Check("ports", False, f"no port on {host} can be opened: {error.strerror}", remedy)
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        taken = probe.connect_ex((host, jupyter)) == 0
-    note = f"; {jupyter} is in use, so JupyterLab will take the next port" if taken else ""
-    return Check("ports", True, f"a port on {host} can be opened{note}")
-
-
-def check_host() -> Check:
-    """Whether this machine's name has an address; a cluster does without."""
-    name = socket.gethostname()
-    try:
-        socket.getaddrinfo(name, None)
-    except OSError:
-        return Check(
-            "network name", True, f"{name} has no address, and a cluster needs none: it uses 127.0.0.1"
-        )
-    return Check("network name", True, f"{name} has an address")
+        return Check("ports", False, f"no port on 127.0.0.1 can be opened: {error.strerror}", remedy)
+    return Check("ports", True, "a port on 127.0.0.1 can be opened")
 
 
 def check_lab() -> Check:
@@ -205,14 +185,17 @@ def check_lab() -> Check:
     return Check("lab", True, "this machine can play several nodes, joined by links as slow as you like")
 
 
-def check_ranks(program: str = SUM_OVER_RANKS, size: int = RANKS, seconds: float = 60.0) -> Check:
-    """A real job: every rank finds `size` ranks in its world, and an all-reduce gives the right sum."""
+def check_ranks() -> Check:
+    """A real job: every rank finds RANKS ranks in its world, and an all-reduce gives the right sum."""
     remedy = "repair the checks above first, then run: mpi-classroom clean; mpi-classroom doctor"
     try:
-        job = run_ranks(size, ["-c", program], timeout=seconds)
+        job = run_ranks(RANKS, ["-c", SUM_OVER_RANKS], timeout=RANKS_SECONDS)
     except subprocess.TimeoutExpired:
         return Check(
-            "ranks", False, f"{size} ranks did not add up {size} numbers within {seconds:.0f} s", remedy
+            "ranks",
+            False,
+            f"{RANKS} ranks did not add up {RANKS} numbers within {RANKS_SECONDS:.0f} s",
+            remedy,
         )
     except OSError as error:
         return Check("ranks", False, str(error), remedy)
@@ -220,13 +203,16 @@ def check_ranks(program: str = SUM_OVER_RANKS, size: int = RANKS, seconds: float
         last = last_line(job.stderr) or "no error message"
         return Check("ranks", False, f"the job ended with exit code {job.returncode}: {last}", remedy)
     answers = [line for line in job.stdout.splitlines() if line]
-    expected = f"{size} {sum(range(1, size + 1))}"  # ranks in the world, sum over them
-    if answers == [expected] * size:
-        terms = " + ".join(str(rank + 1) for rank in range(size))
-        return Check("ranks", True, f"{size} ranks in one world computed {terms} = {expected.split()[1]}")
+    expected = f"{RANKS} {sum(range(1, RANKS + 1))}"  # ranks in the world, sum over them
+    if answers == [expected] * RANKS:
+        terms = " + ".join(str(rank + 1) for rank in range(RANKS))
+        return Check("ranks", True, f"{RANKS} ranks in one world computed {terms} = {expected.split()[1]}")
     heard = some(sorted(set(answers))) or "nothing"
     return Check(
-        "ranks", False, f"{size} ranks should each print {expected!r}; {len(answers)} printed {heard}", remedy
+        "ranks",
+        False,
+        f"{RANKS} ranks should each print {expected!r}; {len(answers)} printed {heard}",
+        remedy,
     )
 
 
@@ -234,13 +220,11 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_python,
     check_kernel,
     check_mpiexec,
-    check_cores,
     check_memory,
     check_shared_memory,
     check_disk,
     check_folder,
     check_ports,
-    check_host,
     check_lab,
     check_leftovers,
     check_ranks,
