@@ -3,16 +3,13 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from course.paths import NOTEBOOKS
 from mpi_classroom.launch import find_mpiexec
-from mpi_classroom.network import Lab, network
-from mpi_classroom.network_commands import NetworkError
-from mpi_classroom.network_slurm import start_slurm
+from mpi_classroom.network import Lab
 from packages.mpi_classroom.tests.waiting import until
 
 PROGRAM = NOTEBOOKS / "code" / "15_resume.py"
@@ -40,26 +37,16 @@ def test_a_job_that_was_not_asked_to_stop_ends_as_its_training_did(training: str
     assert subprocess.run(["bash", "-c", batch_lines(training)], check=False).returncode == code
 
 
-@pytest.fixture
-def lab() -> Iterator[Lab]:
-    try:
-        with network(nodes=2, slots=1) as lab:
-            start_slurm(lab)
-            yield lab
-    except NetworkError as problem:
-        pytest.skip(str(problem))
-
-
 @pytest.mark.slow
-def test_a_job_that_is_asked_to_stop_saves_and_goes_on_from_that_step(lab: Lab, tmp_path: Path) -> None:
+def test_a_job_that_is_asked_to_stop_saves_and_goes_on_from_that_step(slurm_lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "slowly.py").write_text(SLOWLY)
     slowly = f"{find_mpiexec()} {sys.executable} {tmp_path / 'slowly.py'} {PROGRAM} {tmp_path}"
     (tmp_path / "job.sh").write_text(f"#!/bin/sh\n{batch_lines(slowly)}\n")
     out = tmp_path / "out"
     options = ["--parsable", "-n", "2", "--requeue", "--open-mode=append", f"--output={out}"]
-    job = in_lab(lab, ["sbatch", *options, str(tmp_path / "job.sh")]).strip()
+    job = in_lab(slurm_lab, ["sbatch", *options, str(tmp_path / "job.sh")]).strip()
     until(lambda: "step 25," in said(out), 90)
-    in_lab(lab, ["scancel", "--batch", "--signal=USR1", job])
+    in_lab(slurm_lab, ["scancel", "--batch", "--signal=USR1", job])
     until(lambda: "step 60," in said(out), 120)
     steps = [int(each) for each in re.findall(r"^step (\d+)", said(out), re.MULTILINE)]
     assert steps == list(range(1, 61))  # no step was taken twice

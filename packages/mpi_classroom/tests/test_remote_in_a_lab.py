@@ -1,6 +1,5 @@
 """Agents on the nodes of a lab: a host without its cable, and what the doctor of hosts says of ports."""
 
-import contextlib
 import re
 import subprocess
 import sys
@@ -8,7 +7,7 @@ import sys
 import pytest
 
 from mpi_classroom import network
-from mpi_classroom.network_commands import HEAD, NetworkError
+from mpi_classroom.network_commands import HEAD
 from mpi_classroom.remote import HostGroup
 from packages.mpi_classroom.tests.waiting import until
 
@@ -39,19 +38,28 @@ while data := peer.recv(65536):
 """
 
 
-@pytest.fixture
-def lab():
-    """Four nodes; skips, with the reason, where this machine cannot have a lab."""
-    with contextlib.ExitStack() as stack:
-        try:
-            made = stack.enter_context(network.network(4))
-        except NetworkError as error:
-            pytest.skip(str(error))
-        yield made
+@pytest.mark.timeout(120)
+def test_a_port_between_two_hosts_that_drops_packets_is_named_before_ranks_start(lab):
+    """n2 sends what is for n3 to an address that no device has, as if a firewall dropped it."""
+    network._run_in(lab.pids["n2"], "ip neigh replace 10.77.0.3 lladdr 02:00:00:00:00:99 dev eth0")
+    doctor = [sys.executable, "-m", "mpi_classroom", "doctor", "--hosts", str(lab.hostfile)]
+    command = lab.on(HEAD, [*doctor, "--agent", lab.agent])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    sentence = r"FIX  network +(\S+) cannot reach (\S+) at (\S+), port \d+ \(timed out\)"
+    closed = re.findall(sentence, done.stdout)
+    assert sorted(closed) == [("n2", "n3", "10.77.0.3"), ("n3", "n2", "10.77.0.2")], done.stdout + done.stderr
+    start = "from mpi_classroom.several_hosts import SeveralHosts; import sys\n"
+    start += "SeveralHosts(2, sys.argv[1:3], sys.argv[3]).connect()"
+    for hosts, code in ((["n1", "n2"], 0), (["n2", "n3"], 1)):
+        command = lab.on(HEAD, [sys.executable, "-c", start, *hosts, lab.agent])
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stderr
+    assert "n2 cannot reach n3 at 10.77.0.3" in done.stderr
 
 
 @pytest.mark.timeout(120)
 def test_a_node_without_its_cable_is_named_and_the_others_go_on(lab):
+    """The last test: n3 stays without it."""
     servers = []
     try:
         for node in lab.nodes:
@@ -70,22 +78,3 @@ def test_a_node_without_its_cable_is_named_and_the_others_go_on(lab):
             server.kill()
             server.wait()
             server.stdout.close()
-
-
-@pytest.mark.timeout(120)
-def test_a_port_between_two_hosts_that_drops_packets_is_named_before_ranks_start(lab):
-    """n2 sends what is for n3 to an address that no device has, as if a firewall dropped it."""
-    network._run_in(lab.pids["n2"], "ip neigh replace 10.77.0.3 lladdr 02:00:00:00:00:99 dev eth0")
-    doctor = [sys.executable, "-m", "mpi_classroom", "doctor", "--hosts", str(lab.hostfile)]
-    command = lab.on(HEAD, [*doctor, "--agent", lab.agent])
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    sentence = r"FIX  network +(\S+) cannot reach (\S+) at (\S+), port \d+ \(timed out\)"
-    closed = re.findall(sentence, done.stdout)
-    assert sorted(closed) == [("n2", "n3", "10.77.0.3"), ("n3", "n2", "10.77.0.2")], done.stdout + done.stderr
-    start = "from mpi_classroom.several_hosts import SeveralHosts; import sys\n"
-    start += "SeveralHosts(2, sys.argv[1:3], sys.argv[3]).connect()"
-    for hosts, code in ((["n1", "n2"], 0), (["n2", "n3"], 1)):
-        command = lab.on(HEAD, [sys.executable, "-c", start, *hosts, lab.agent])
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == code, done.stderr
-    assert "n2 cannot reach n3 at 10.77.0.3" in done.stderr
