@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from course.tools.jupyter import lab_environment
 from mpi_classroom.lessons import find_exercise
 from mpi_classroom.processes import marked_processes
 from packages.mpi_classroom.tests.kernel import MARK, Notebook, open_notebook
+from packages.mpi_classroom.tests.waiting import until
 
 WINDOW = r"""
 import os, sys
@@ -152,10 +152,9 @@ def test_an_interrupt_ends_ranks_that_ignore_it(notebook: Notebook) -> None:
     before = here(notebook)
     ran = notebook.run("!mpiexec -n 3 python hangs.py", interrupt_after=(4.0,))
     assert ran.text.count("up") == 3
-    deadline = time.monotonic() + 20  # an impatient notebook kills mpiexec, whose watchdog then clears up
-    while left := here(notebook) - before:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
+    until(
+        lambda: not here(notebook) - before
+    )  # an impatient notebook kills mpiexec, whose watchdog clears up
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import time
 import uuid
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from mpi_classroom.commands import count, job_environment, mpiexec_of, own_optio
 from mpi_classroom.folders import SEGMENTS
 from mpi_classroom.launch import ALLOW_ROOT, KEPT_MPIEXEC, TRANSPORT
 from mpi_classroom.processes import marked_processes
+from packages.mpi_classroom.tests.waiting import until
 
 MARK = "MPI_CLASSROOM_TEST_TYPED"
 NAMES = {"PATH": "/usr/bin"}  # of a shell in which nothing is set
@@ -186,10 +186,7 @@ def test_a_command_that_is_ended_or_killed_leaves_nothing(typed):
         with subprocess.Popen(["mpiexec", "-n", "2", "python", "-c", SLEEPS], stdout=subprocess.PIPE) as job:
             assert job.stdout.readline()
             job.send_signal(number)
-        deadline = time.monotonic() + 20
-        while left := [process for process, its in marked_processes(MARK) if its[MARK] == os.environ[MARK]]:
-            assert time.monotonic() < deadline, left
-            time.sleep(0.1)
+        until(lambda: not [its for _, its in marked_processes(MARK) if its[MARK] == os.environ[MARK]])
         assert job.returncode == (128 + number if number == signal.SIGTERM else -number)
 
 

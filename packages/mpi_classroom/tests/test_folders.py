@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +31,7 @@ from mpi_classroom.folders import (
     remove_ours,
 )
 from mpi_classroom.launch import mpiexec_command, rank_environment, run_ranks
+from packages.mpi_classroom.tests.waiting import until
 
 pytestmark = pytest.mark.skipif(
     not os.path.isdir("/dev/shm"), reason="ranks share files of another kind here"
@@ -95,11 +95,9 @@ def test_a_kernel_leaves_nothing_of_mpi_behind_though_it_runs_no_cell(what, how,
     assert done.returncode == (-signal.SIGKILL if how == "killed" else 0), done.stderr
     memory, temporary = done.stdout.split()
     assert temporary == str(tmp_path), "the learner's files go where they went"
-    folder, deadline = Path(memory).parent, time.monotonic() + 60
+    folder = Path(memory).parent
     assert folder.name.startswith(PREFIX)
-    while (folder.exists() or list(tmp_path.iterdir())) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not folder.exists() and list(tmp_path.iterdir()) == []
+    until(lambda: not folder.exists() and list(tmp_path.iterdir()) == [], 60)
 
 
 def test_what_a_rank_makes_that_has_lost_its_mpiexec_goes_with_the_job(tmp_path, monkeypatch):

@@ -158,9 +158,7 @@ def test_a_cluster_is_opened_watched_and_ended_on_a_host(connect, folder, start,
         look = host.look([2], fresh=True)[2]
         assert look.record == bytes([number]) * SIZE
     assert look.process.condition == "" and look.process.moved > 0
-    deadline = time.monotonic() + 30
-    while not host.look([2], fresh=True)[2].process.cpu_seconds:  # its first hundredth of a second
-        assert time.monotonic() < deadline
+    until(lambda: host.look([2], fresh=True)[2].process.cpu_seconds)  # its first hundredth of a second
     assert 0 < look.age < remote.FRESH_SECONDS and look.now > 0
 
     stacks = host.ask_stacks([2])()
