@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Label = str | int | float
-Kind = Literal["measured", "counted", "replayed", "predicted", "published"]
+Kind = Literal["measured", "counted", "predicted", "published"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ or a single x, make bars. The picture names its axes with their units, says how 
 carries its numbers as alt text and as a table. What they mean a person says, in `title`.
 
     measured, counted   filled, solid; a line at the mark goes from `low` to `high`
-    replayed            filled, dotted
     predicted           hollow, dashed
     published           hollow diamonds
 """
@@ -37,7 +36,6 @@ Label = str | int | float
 KINDS: dict[str, Look] = {
     "measured": {"linestyle": "-"},
     "counted": {"linestyle": "-"},
-    "replayed": {"linestyle": ":"},
     "predicted": {"linestyle": "--", "markerfacecolor": "white"},
     "published": {"linestyle": "", "markerfacecolor": "white", "marker": "D"},
 }
@@ -246,11 +244,10 @@ def draw_bars(axes: Axes, series: Sequence[Series], places: Sequence[Label], fac
 
 
 def bar_look(series: Series) -> Look:
-    """Filled, dotted or hollow, as the kind of the numbers asks."""
+    """Filled or hollow, as the kind of the numbers asks."""
     solid = series.kind in ("measured", "counted")
     look: Look = {"facecolor": series.colour if solid else "white", "edgecolor": series.colour}
-    dots = {"hatch": "..."} if series.kind == "replayed" else {}
-    return look | dots | {"linestyle": KINDS[series.kind]["linestyle"], "linewidth": 1.5}
+    return look | {"linestyle": KINDS[series.kind]["linestyle"], "linewidth": 1.5}
 
 
 def spread(rows: Sequence[Row], factor: float) -> list[list[float]] | None:

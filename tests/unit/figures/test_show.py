@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from course_lib.rows import Row, count, predicted, published
-from mpi_classroom.figures import Picture
-from mpi_classroom.show import KINDS, show
+from mpi_classroom.show import show
 
 
 def measured(value: float, **labels: Any) -> Row:
@@ -21,18 +20,6 @@ def curves() -> list[Row]:
     tree = [measured(2e-3 + 1e-9 * n, way="tree", bytes=n) for n in sizes]
     said = [predicted(1e-3 + 1e-9 * n, way="ring", bytes=n) for n in sizes]
     return [*ring, *tree, *said, published(0.01, source="Li 2020", way="ring", bytes=2**20)]
-
-
-def drawn(picture: Picture) -> dict[str, Any]:
-    """The lines of the picture by their legend."""
-    axes = picture.figure.axes[0]
-    return {each.get_label(): each.lines[0] for each in axes.containers if hasattr(each, "lines")}
-
-
-def test_a_replay_is_dotted_and_what_was_counted_is_solid() -> None:
-    rows = [Row({"x": x, "of": kind}, x, x, x, "steps", kind) for x in (1, 2) for kind in KINDS]
-    styles = {name: line.get_linestyle() for name, line in drawn(show(rows, x="x", by="of")).items()}
-    assert styles["replayed (replayed)"] == ":" and styles["counted (counted)"] == "-"
 
 
 def test_axes_are_logarithmic_where_values_range_far_and_say_their_units() -> None:
