@@ -11,10 +11,10 @@ Start it with one of these:
 from mpi4py import MPI
 
 rank = MPI.COMM_WORLD.rank
-job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # seq: tokens per sequence
+job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # 64 sequences
 # the usable part of an A100's 80 GB, 312 Tflop/s and 300 GB/s (NVLink)
 node = {"gpus": 8, "capacity": 72e9, "rate": 218e12, "link": 235e9}
-plans = {"data": {"data": 8}}  # an eighth of the batch per GPU
+plans = {"data": {"data": 8}}  # an eighth of the batch
 plans["ZeRO-3"] = {"data": 8, "zero": 3}  # an eighth of batch and model states
 plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
@@ -53,7 +53,7 @@ def step(
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # ZeRO-3 sends during all computing; others in the last micro-batch's backward (2/3 of its computing)
-    # (as if ZeRO-1's all-gather ran in backward, too)
+    # (simplified: ZeRO-1's all-gather, too)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed

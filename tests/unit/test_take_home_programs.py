@@ -23,7 +23,7 @@ DIFFERS: dict[str, tuple[str, ...]] = {
     "00_hello.py": (r"hello from rank \d of \d\n", r"\branks: \d\b"),
     "01_ring.py": (r"\branks: \d\b", r"from rank \d", r"limit \d+"),
     "02_pi.py": (r"\branks: \d\b", r"\d+\.\d\d s"),
-    "03_quadrature.py": (r"-?\d+\.\d µs", r"-?\d+\.\d+ ns", r"on \d\b"),
+    "03_quadrature.py": (r"-?\d+\.\d µs", r"-?\d+\.\d+ ns", r"\branks: \d\b"),
     "04_allreduce.py": (r"\branks: \d\b", r"  (ring|doubling) +[\d.]+ ms"),
     "05_train.py": (),
     "06_by_hand.py": (r"\branks: \d\b",),

@@ -124,8 +124,9 @@ SEVEN_BILLION = Question(
         Option(
             "neither: both send about 3 numbers per parameter",
             reply="Stage 1 all-reduces gradients once per update (2) and gathers the new weights (1), "
-            "however many micro-batches there are. Stage 3 sends almost 3 per micro-batch: of 7 billion weights, it "
-            "frees most after forward, and gathers them again for backward. Here it has one micro-batch.",
+            "however many micro-batches there are. Stage 3 sends almost 3 per micro-batch: of 7 billion "
+            "weights, it frees most after forward, and gathers them again for backward. Here it has one "
+            "micro-batch.",
             right=True,
         ),
     ),

@@ -35,7 +35,7 @@
 from mpi4py import MPI
 
 rank = MPI.COMM_WORLD.rank
-job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # 64 sequences of 2,048 tokens
+job = {"params": 6.9e9, "depth": 32, "width": 4096, "seq": 2048, "batch": 64}  # 64 sequences
 # the usable part of an A100's 80 GB, 312 Tflop/s and 300 GB/s (NVLink)
 node = {"gpus": 8, "capacity": 72e9, "rate": 218e12, "link": 235e9}
 plans = {"data": {"data": 8}}  # an eighth of the batch
