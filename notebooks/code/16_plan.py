@@ -47,13 +47,13 @@ def step(
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
     # 4 all-reduces per block; each sends 2 (t - 1) / t vectors of 2 * width bytes per token; none hidden
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
-    # while the pipeline fills and drains (equal stages, 1F1B; stages' messages left out)
+    # stages wait while pipelines fill and drain (1F1B, equal stages; their messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
     # ring trips of 2-byte numbers: all-reduce 2 per step; ZeRO-3 3 per micro-batch (lesson 11)
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # ZeRO-3 sends during all computing; others in the last micro-batch's backward (2/3 of its computing)
-    # (simplified: ZeRO-1's all-gather, too)
+    # (simplified: so does ZeRO-1's all-gather)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed

@@ -136,7 +136,7 @@ if __name__ == "__main__" and comm.rank == 0:
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We compute it, then time jobs in steps of a quarter of it:
+# We compute the break-even point, then time jobs a quarter of it apart:
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -158,7 +158,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With a core per rank, they cross near the prediction, although `fit` used only 10 and 10,000 strips.
+# With a core per rank, the lines cross near the prediction, although `fit` used only 10 and 10,000 strips.
 #
 # </details>
 
@@ -214,7 +214,7 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Both times contain 50 strips. Only the overhead differs.
+# Each rank has 50 strips. Only the overhead differs.
 #
 # </details>
 #
@@ -224,7 +224,7 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 predict("How many times as fast as one rank are 1,024 ranks?", None)
 
 # %% [markdown]
-# The **efficiency** is the speed-up divided by p (in weak scaling, *t*₁/*t*ₚ with *t*₁ for N/p):
+# The **efficiency** is the speed-up divided by p (weak scaling: one rank's time for N/p, divided by *t*):
 
 # %%
 from math import log2
@@ -245,7 +245,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | Grows with p: adding *one number* takes about log₂ p steps (trees, recursive doubling: lesson 04). For large gradients, bytes count, too. Computing meanwhile hides part of *a* (overlap: lesson 06) |
+# | *a* | Grows with p: adding *one number* takes about log₂ p steps (trees, recursive doubling: lesson 04). For large gradients, bytes count, too. Computing during communication hides part of *a* (overlap: lesson 06) |
 # | *b* | Rises if a node's ranks wait for memory, or a GPU has too few images. The slowest rank's *b* counts |
 # | training | With one rank and the full model per GPU, N is the batch (images per step). Weak scaling enlarges it, which changes training (lesson 05) |
 
@@ -262,8 +262,8 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # A slide says: "1,024 GPUs, efficiency 95 %." Your job takes an hour on 8 GPUs. You need it in a minute, so you want 480. What do you ask
 # first? (a) Which network? (b) Did the slide's job grow?
 #
-# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours keeps its batch:
-# 480 images leave one per GPU.</details>
+# <details><summary>What to listen for</summary>(b). If the slide's job grew, each GPU stayed busy. Yours keeps its batch, say
+# 480 images: one per GPU.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -278,8 +278,6 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown]
 # In this question, *a* is the same on 8 and 16 GPUs. And in practice? With a ring all-reduce (lesson 04), the time to send the bytes approaches a constant as p grows, but
 # the number of steps grows with p. (In a tree: with log p.) Between nodes, each byte and each message takes longer.
-#
-# What if each GPU were ten times as fast, with the same *a*? Then *b* is a tenth, and the break-even job is ten times as large.
 
 # %% [markdown]
 # ### Who can be a rank?
@@ -368,9 +366,9 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 # overhead, so *a* is much larger than for ranks that run already.
 #
 # With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if they and the
-# parent have a core each. Why does the parent need a core when it only waits? Open MPI polls: it checks again and again whether a message has come.
+# parent have a core each. Why does the parent need a core when it only waits? Open MPI polls: it checks again and again whether a message has arrived.
 # This course sets `mpi_yield_when_idle`: between checks, a waiting rank lets others run. But on two cores, the parent still takes time from
-# the workers, and they gain less, or nothing.
+# the workers, so the speed-up is smaller, or none.
 #
 # </details>
 #
@@ -415,7 +413,7 @@ else:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Four terms miss π by about a quarter, and a million terms by about a millionth. After N terms, the sum is off by about 1/N. So
+# Two terms miss π by about a half, four by a quarter, a million by a millionth. After N terms, the sum is off by about 1/N. So
 # with one term per rank, you would need a million ranks.
 #
 # </details>
@@ -449,7 +447,7 @@ print(*(f"ranks: {n}, {estimate:.15f}" for n, estimate in enumerate(sums, 1)), s
 # <details><summary>Open after the run</summary>
 #
 # Four different sums, and no bug. A computer rounds after every addition. With more ranks, the same strips are added in a different
-# order, so the rounding differs. (On GPUs, even two equal runs can differ.) The differences are small: the four sums share 14 digits, and the midpoint rule's own error is larger. So when
+# order, so the rounding differs. (On GPUs, even two equal runs can differ.) The differences are small: the four sums share 14 digits, and the midpoint rule's own error (8·10⁻¹²) is larger. So when
 # you compare the results of different numbers of ranks, use a tolerance, not `==`.
 #
 # </details>

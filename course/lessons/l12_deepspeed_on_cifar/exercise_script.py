@@ -132,7 +132,7 @@ def train_net(net, initialize, batches):
     hints=(
         "On which device are the weights, which lines run when fp16 is off, and which ranks save?",
         ".to(0)                  copies to GPU number 0; engine.device is where the weights are\n"
-        "if fp16: all of it      and when fp16 is off?\n"
+        "lines under the if       run only when fp16 is on\n"
         "if rank 0: save         a call that waits for all ranks",
         "Use engine.device; under the if, keep only inputs = …; save on every rank.",
     ),

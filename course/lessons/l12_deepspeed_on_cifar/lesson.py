@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One program, one file
 #
-# The library **DeepSpeed** implements ZeRO. One digit of a JSON file selects the stage. Which stage do you need?
+# The library **DeepSpeed** implements ZeRO. One digit of a JSON file selects the stage.
 
 # %%
 from pathlib import Path
@@ -86,7 +86,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)
 
 # %% [markdown] tags=["subslide"]
-# Our images are drawn shapes: ten classes, CIFAR-10's size, pixels 0 to 15. The network has 33 million parameters:
+# Our images are drawn shapes of CIFAR-10's size. The network has 33 million parameters:
 
 # %%
 # %%px --save 12_train.py
@@ -150,7 +150,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only by rounding: both average the same 48 images.
+# Only by rounding: both jobs average the same 48 images.
 #
 # </details>
 
@@ -184,11 +184,11 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Stage 0 ignores `reduce_bucket_size` and copies all gradients into one buffer: 16 + 4 = 20 bytes per parameter.
+# No. Stage 0 ignores `reduce_bucket_size` and copies all our gradients into one buffer: 16 + 4 = 20 bytes per parameter.
 #
 # </details>
 #
-# Change one digit. Stage 1 shards Adam's averages, and obeys `reduce_bucket_size`:
+# Change one digit. Stage 1 shards Adam's averages and obeys `reduce_bucket_size`:
 
 # %%
 digit = 1  # choose
@@ -207,7 +207,7 @@ print(f"2 ranks, stage {digit} trains:", trains(600))
 # stage 2     4     +    4/N    +       12/N         =            12             8
 # stage 3     4/N   +    4/N    +       12/N         =            10             5
 #
-# copy      from stage 1 on, each rank's 32-bit copy of its weight shard, even of 32-bit weights
+# copy      from stage 1 on, a rank copies its weight shard in 32 bits, even 32-bit weights
 # ```
 #
 # Buffers come on top. **Vote:** which jobs train?
@@ -229,26 +229,31 @@ print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 #
 # </details>
 #
-# **Contest:** in a new cell, make (a) train with one of these keys, as in `trains(600, stage=3, reduce_bucket_size=1_000_000)`:
+# **Contest:** make (a) train with one of these keys:
 #
 # ```
 #                                 default
 # reduce_bucket_size              500 million (ours: 2 million)  gradients per buffer
 # stage3_prefetch_bucket_size     50 million                     weights gathered ahead
 # stage3_max_reuse_distance       1,000 million                  a layer's weights stay gathered until
-#                                                                backward if fewer others come between
+#                                                                backward if fewer others are used meanwhile
 # ```
+
+# %%
+trains(600, stage=3, reduce_bucket_size=1_000_000)  # change the key
 
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `stage3_prefetch_bucket_size=0`. By default, DeepSpeed gathers nearly all weights ahead. We recorded the peak:
+# `stage3_prefetch_bucket_size=0`. DeepSpeed gathers 50 million weights ahead: nearly all of ours. We recorded the peak:
 #
 # ```
 # kept 10  +  full weights 4  +  a buffer to gather them 3.4  +  other buffers 2.7  =  20.1 bytes per parameter
+#
+# large models can afford the default: 0.1 GB in 16 bits
 # ```
 #
-# At 0, each layer waits for its weights. Large models can afford the default (16-bit: 0.1 GB).
+# At 0, each layer waits for its weights.
 #
 # </details>
 
@@ -261,10 +266,10 @@ print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 # stage                    0    1    2    3
 # numbers per parameter    2    2    2    3      (times (N − 1)/N)
 #
-# counted as on a ring: an all-reduce sends 2, a reduce-scatter or an all-gather 1
+# on a ring, an all-reduce sends 2, a reduce-scatter or an all-gather 1
 # ```
 #
-# Each stage trains a smaller network over an imitated 50 MB/s link. Each rank has room for 3 of its 12 images: four micro-batches. ZeRO's keys have their defaults.
+# Each stage trains a smaller network over an imitated 50 MB/s link. Each rank has room for 3 of its 12 images: four micro-batches. ZeRO's other keys have their defaults.
 
 # %%
 predict("How many numbers per parameter does stage 2 send?", None)
@@ -274,7 +279,7 @@ predict("How many numbers per parameter does stage 2 send?", None)
 from time import perf_counter
 
 from course_lib.effects import slow_collectives
-from course_lib.rows import Row
+from course_lib.rows import Row  # labels, value, low, high
 
 
 def third_step(stage, room=3, **keys):
@@ -282,15 +287,14 @@ def third_step(stage, room=3, **keys):
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns the layers' order
     start = perf_counter()
-    with slow_collectives(mb_per_s=50) as sent:  # counts without (N − 1)/N; nothing overlaps
+    with slow_collectives(mb_per_s=50) as sent:  # sleeps: nothing overlaps; counts without (N − 1)/N
         _, loss = next(steps)
     took = perf_counter() - start
     numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # per parameter
     total = sum(numbers.values())
     if rank == 0:
         print(f"stage {stage}, loss {loss:.3f}: {total} = {numbers} {keys or ''}")
-    name = f"{stage}, room {room}" + ", key" * bool(keys)
-    return Row({"stage": name, "sent": total}, took, took, took)  # value, low, high
+    return Row({"stage": f"{stage}, room {room}{', key' * bool(keys)}", "sent": total}, took, took, took)
 
 
 rows = [third_step(stage) for stage in range(4)]
@@ -301,24 +305,24 @@ outcome("How many numbers per parameter does stage 2 send?", cluster[0]["rows"][
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 0 and 1, a rank sums its micro-batches' gradients and sends once. In stages 2 and 3, a rank keeps one gradient shard, so it sends per micro-batch:
+# Nine. In stages 2 and 3, a rank keeps only its gradient shard, so it sends once per micro-batch, not once per update:
 #
 # ```
 #            gradients   weights
 # stage 0        2                  =   2    all-reduce
 # stage 1        2     +     1      =   3    all-reduce (paper: reduce-scatter, 1), all-gather
-# stage 2      4 · 2   +     1      =   9    as stage 1
-# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter, all-gather (our few weights stay until backward)
+# stage 2      4 · 2   +     1      =   9    all-reduces, all-gather
+# stage 3      4 · 1   +   4 · 1    =   8    reduce-scatter, all-gather (our few weights stay gathered until backward)
 # ```
 #
 # </details>
 #
-# **Contest:** the paper's stage 1 sends 2, and stage 3 leaves more room. Find two runs that send 2:
+# **Contest:** find two runs that send 2: stage 1 as in the paper, and stage 3, where more images fit:
 #
 # ```
 # stage 1    reduce_bucket_size=2_000_000                gradients per buffer (default: 500 million)
-#            use_multi_rank_bucket_allreduce=False       a buffer for each owner's gradients (default: all owners')
-# stage 3    room                                        6, 12 images at a time (now 3)
+#            use_multi_rank_bucket_allreduce=False       a message per owner of gradients (default: per buffer)
+# stage 3    room                                        6 or 12 images (now 3)
 # ```
 
 # %%
@@ -331,7 +335,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# The second key (More says why), and `room=12`: one micro-batch (large models send 3). One number per parameter takes 18.9 MB / 50 MB/s = 0.38 s; computing comes on top.
+# Stage 1: `use_multi_rank_bucket_allreduce=False` (More says why). Stage 3: `room=12`, one micro-batch (large models still send 3). One number per parameter takes 18.9 MB / 50 MB/s = 0.38 s, plus computing.
 #
 # </details>
 
@@ -353,9 +357,9 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # stage 2         16                                        3                    9
 # stage 3          1.8                                      3                   12 = 4 · 1 + 4 · 2
 #
-# 4 · 2             stage 3 gathers most layers twice: over a billion weights come between forward and backward
+# 4 · 2             stage 3 gathers most layers twice: over a billion other weights come between
 # also in memory    activations; a bucket, 1 GB; in stage 3, up to 2 GB of gathered weights
-# counted           by default, on a ring, one rank per GPU, without latency
+# counted           DeepSpeed's defaults on a ring, one rank per GPU, without latency
 # overlap           only stage 3, by default (stages 1, 2: set overlap_comm, 1 GB more)
 # ```
 #
@@ -365,15 +369,15 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
-# - With Adam and equal micro-batches (text: equal tokens), every stage trains like one process, up to rounding. Exceptions: batch norm, dropout.
-# - Take stage 0 or 1 if the micro-batches that fit keep a GPU busy. Stages 2 and 3 allow larger ones, but send per micro-batch: time what fits.
+# - With Adam and equal micro-batches (text: equally many tokens), every stage trains like one process, up to rounding. Exceptions: batch norm, dropout.
+# - Take stage 0 or 1 if the micro-batches that fit keep a GPU busy. Stages 2 and 3 allow larger ones, but send for each: time them.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # With longer texts, stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>Longer texts enlarge activations, which no stage shards: (c), if the GPU stays busy (stage 0 still sends once). Otherwise recompute activations or try (a).</details>
+# <details><summary>What to listen for</summary>Longer texts enlarge activations, which no stage shards. Try (c) if the GPU stays busy. Otherwise recompute activations or try (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -396,18 +400,20 @@ _ = third_step(2, use_multi_rank_bucket_allreduce=False)
 # <details><summary>Open after the run</summary>
 #
 # 4 · 1 + 1 = 5. `reduce` sums each shard on its owner: on a ring, each other rank sends this shard once. Smaller buckets alone change nothing: by default, DeepSpeed all-reduces even a bucket with a single owner.
-# The default saves messages, one per bucket instead of one per owner: on many ranks, it can be faster.
+# The default sends fewer messages, one per bucket instead of one per owner. On many ranks, it can be faster.
 #
 # </details>
 #
-# So stage 1 can send 2 (default: 3). Stage 3 allows larger micro-batches: which sends less?
+# Stage 3 allows larger micro-batches than stage 1. Which of the two sends less?
 
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# Time depends on more than the numbers sent. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % longer (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent. In stage 3 on many nodes of eight GPUs, try `"zero_hpz_partition_size": 8`: each node keeps all weights (7 billion in 16 bits: 1.8 GB more per GPU), and backward gathers inside the node.
+# Time depends on more than the numbers sent. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % longer (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent.
 #
-# **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches help decide what it sends.
+# In stage 3 on many nodes of eight GPUs, try `"zero_hpz_partition_size": 8`: each node keeps all weights (7 billion in 16 bits: 1.8 GB more per GPU), and backward gathers inside the node.
+#
+# **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches also decide what it sends.
 #
 # ### Can you resume from this folder?
 #
@@ -440,8 +446,10 @@ if rank == 0:
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# DeepSpeed puts `zero_to_fp32.py` beside the folder `first`. This script joins all shards into the full weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`. For a different number of ranks, make a **universal checkpoint**, with
-# one folder per parameter. In `folder[0]`, run `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`. Then set `"checkpoint": {"load_universal": true}` and load `tag="universal"`. (Load only checkpoints you trust: loading can run any code.)
+# DeepSpeed puts `zero_to_fp32.py` beside the folder `first`. This script joins all shards into full 32-bit weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`.
+#
+# For a different number of ranks, make a **universal checkpoint**, with
+# one folder per parameter. In `folder[0]`, run `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`. Then set `"checkpoint": {"load_universal": true}` and load `tag="universal"`. (Load only trusted checkpoints: loading can run any code.)
 #
 # **The JSON file.** Does it suit your number of ranks?
 

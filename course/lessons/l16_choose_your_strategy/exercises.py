@@ -48,7 +48,7 @@ def _check_step(answer: SimpleNamespace, comm: Any, case: Case) -> None:
     busy = computing + idle
     lookalikes = {
         "nothing hides yet. Behind what can the data ranks' messages hide?": busy + data + tensor,
-        "the tensor ranks' messages hide, too. Can the next product run before its input is there?": busy
+        "your step hides tensor messages, too. Can the next product run before its input is there?": busy
         + max(0, data + tensor - cover),
         "the messages are shorter than `cover`, so your step is shorter than without any messages. "
         "What is left of a message that hides altogether?": busy + data - cover + tensor,
@@ -79,13 +79,13 @@ def step(
     computing = (6 * params + 12 * depth * width * seq) * tokens / pipeline / tensor / rate
     # 4 all-reduces per block; each sends 2 (t - 1) / t vectors of 2 * width bytes per token; none hidden
     tensor_messages = 4 * depth / pipeline * 2 * (tensor - 1) / tensor * 2 * width * tokens / link
-    # while the pipeline fills and drains (equal stages, 1F1B; stages' messages left out)
+    # stages wait while pipelines fill and drain (1F1B, equal stages; their messages left out)
     idle = (computing + tensor_messages) * (pipeline - 1) / microbatches
     # ring trips of 2-byte numbers: all-reduce 2 per step; ZeRO-3 3 per micro-batch (lesson 11)
     trips = 3 * microbatches if zero == 3 else 2
     data_messages = trips * 2 * params / pipeline / tensor * (data - 1) / data / link
     # ZeRO-3 sends during all computing; others in the last micro-batch's backward (2/3 of its computing)
-    # (simplified: ZeRO-1's all-gather, too)
+    # (simplified: so does ZeRO-1's all-gather)
     cover = computing if zero == 3 else computing * 2 / 3 / microbatches
     exposed = max(0, data_messages - cover)
     total = computing + idle + tensor_messages + exposed
@@ -153,7 +153,7 @@ TWO_NODES = Question(
     options=(
         Option(
             "ZeRO-3 inside nodes, data between them",
-            reply="This is hybrid sharding (HSDP). Inside nodes, weights' messages hide on the fast link, "
+            reply="This is hybrid sharding (HSDP). Inside nodes, ZeRO-3's messages hide on the fast link, "
             "and states take 14 GB per GPU. Between nodes, each GPU all-reduces only its eighth of the "
             "gradients, once per step (FSDP2: `set_requires_all_reduce`): 0.6 s in 16 bits. With four "
             "micro-batches, the last one's backward takes 1.1 s, so even this message can hide.",
@@ -169,8 +169,8 @@ TWO_NODES = Question(
         Option(
             "ZeRO-3 over all GPUs",
             reply="This plan saves 7 GB per GPU, but the other two fit already. Per micro-batch, two "
-            "all-gathers and a reduce-scatter cross the slow link, and memory demands "
-            "at least four micro-batches. If "
+            "all-gathers and a reduce-scatter cross the slow link, and the plan needs "
+            "four micro-batches to fit. If "
             "one network card per node sends, they take 13 s per micro-batch; if all eight send, 1.6 s. "
             "Then four micro-batches need 6.5 s of messages beside 6.7 s of computing: too close to trust.",
             belief="most-saving-is-best",

@@ -44,7 +44,7 @@ plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %% [markdown]
-# A GPU holds model states and activations. For backward, a block keeps about [16 vectors](https://arxiv.org/abs/2205.05198) of `width` 2-byte numbers per token. Tensor ranks divide 12; each keeps the other four.
+# A GPU holds model states and, for backward, activations: about [16 vectors](https://arxiv.org/abs/2205.05198) per block and token (`width` 2-byte numbers each). Tensor ranks divide 12; each keeps the other four.
 
 
 # %%
@@ -92,7 +92,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# 16 (48.2 GB), 32 or 64: 1F1B then holds eight smaller micro-batches.
+# 16 (48.2 GB), 32 or 64: 1F1B still holds eight, but smaller.
 #
 # </details>
 
@@ -104,7 +104,7 @@ if rank == 0:
 # %% tags=["exercise: 16.7"]
 
 # %% [markdown] tags=["notes"]
-# Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`: computing weight gradients could hide backward's.
+# Seven minutes up to here, six for the exercise. If somebody also hides `tensor_messages`: weight gradients could hide backward's sums.
 
 # %% [markdown]
 # **Vote:** which is fastest, (a) ZeRO-3, (b) the pipeline (64 micro-batches), (c) tensor?
@@ -136,7 +136,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token*. (An all-reduce: 4 bytes beside backward's 4 flop.) Messages can hide if 6 / `link` < 6 · tokens / `rate`:
+# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token*. (An all-reduce sends 4 bytes during backward's 4 flop.) Messages can hide if 6 / `link` < 6 · tokens / `rate`:
 #
 # **In a dense 16-bit model (no experts), a ring's data messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
@@ -149,7 +149,7 @@ if rank == 0:
 #
 # Each customer orders 10,000 steps on one node. `chat` is our job. A `cards` GPU has 28.8 GB and about half the rate, and sends 10 GB/s. `genome` is `chat` with four long sequences per step.
 #
-# Each mark is half a second per step: █ computing, · idle, T tensor messages, D exposed data messages (`hidden`: seconds that hide). Out of memory: 100 hours.
+# Each mark is half a second per step: █ computing, · idle, T tensor messages, D exposed data messages (`hidden` counts the rest). Out of memory: 100 hours.
 
 # %%
 # %%px
@@ -214,14 +214,14 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 # | | what changes |
 # |---|---|
 # | 64 GPUs | A ring enters each node once; at 200 GB/s per node, data messages can hide above 1,090 tokens. With tensor 8, eight rings share the link: 8,720. |
-# | 512 GPUs | 64 sequences feed 64 data ranks. Raise the batch if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight (data messages become exposed). |
-# | 2,048 GPUs | Long rings have high latency. If states and batch allow, use HSDP: ZeRO-3 inside groups of nodes, one all-reduce per step between them. |
+# | 512 GPUs | 64 sequences feed only 64 data ranks. Raise the batch if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight (exposing most data messages). |
+# | 2,048 GPUs | Long rings have high latency. If every GPU gets a sequence, use HSDP: ZeRO-3 inside groups that hold the states, one all-reduce per step between groups. |
 
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Count activations: pipelines hold several micro-batches.
+# - Count activations: 1F1B holds up to p micro-batches.
 # - Latency aside, a dense model's 16-bit data messages can hide above `rate` / `link` tokens per micro-batch (`link`: one ring's share).
 # - Compute all plans, then measure the best two.
 
@@ -242,7 +242,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # A pipeline won for `cards`, a mixture for `genome`. A fourth customer has `cards`' GPUs and link, and trains on *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
-# The next cell runs your `16_plan.py` for every way to divide eight GPUs. Each row shows the fastest form (ZeRO stage, micro-batches) that fits, else the smallest in memory. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. Click on a total to see the lines that computed it.
+# The next cell runs your `16_plan.py` for every way to divide eight GPUs. Each row shows the fastest form (ZeRO stage, micro-batches) that fits; if none fits, the smallest. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. Click on a total to see the lines that computed it.
 
 # %%
 from course.lessons.l16_choose_your_strategy.figures import explore
@@ -257,13 +257,13 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # - Eight tensor ranks do not fit: each keeps four of the 16 vectors in full. (With *sequence parallelism*, lesson 09, they fit, and win. For longer sequences, *context parallelism* also divides the tokens of attention.)
 # - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time, and 3/4 in the mixture. (For more sequences, the table lists pipelines with ZeRO-3; DeepSpeed refuses these.)
 #
-# Pipeline 2 × tensor 4 would be faster, but needs 0.03 GB too much. Measure before you reject it.
+# Pipeline 2 × tensor 4 is faster but needs 0.03 GB too much: measure it.
 #
 # **Remember: a mixture can win when each pure plan meets its own limit.**
 #
 # </details>
 #
-# Activations are a choice, too. On `cards`, ZeRO-3 took 80.5 hours: only eight micro-batches fitted, too small to hide its messages. With **recomputing** (lesson 08, More), a block keeps
+# Activations are a choice, too. On `cards`, ZeRO-3 took 80.5 hours: only micro-batches of one sequence fitted, too few tokens to hide its messages. With **recomputing** (lesson 08, More), a block keeps
 # only its input, and repeats its forward before its backward: a third more computing. **Vote:** how long does ZeRO-3 take then? (a) 107 hours, (b) about 80, (c) 24.
 
 # %%
@@ -279,11 +279,11 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). One micro-batch of 16,384 tokens fits, and hides all messages. A third more computing makes the job three times as fast. (The pipeline's 19.6 hours stay the shortest.)
+# (c). One micro-batch of 16,384 tokens fits, and all messages hide. A third more computing makes the job three times as fast. (The pipeline's 19.6 hours stay the shortest.)
 #
 # </details>
 #
-# A cluster has fast links inside nodes and slow ones between them. Which bytes should cross the slow ones?
+# Links inside nodes are fast, links between nodes slow. Which bytes should cross the slow links?
 
 # %% tags=["exercise: 16.q6"]
 
@@ -292,7 +292,7 @@ if rank == 0:
 #
 # We test it here, then on published runs.
 #
-# Take the worst pipeline: four stages, one micro-batch. At any time, only one stage computes. On four devices, your program says, the pipeline's step takes four times as long as data parallelism's, if messages hide. The next cell trains a small Transformer both ways on four ranks.
+# Take the worst pipeline: four stages, one micro-batch. At any time, only one stage computes. Your program says: on four devices, if messages hide, the pipeline's step takes four times as long as data parallelism's. The next cell trains a small Transformer both ways on four ranks.
 
 # %%
 predict("How many times as long as data parallelism does the pipeline take here?", None)
@@ -322,18 +322,18 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In the run shown, four ranks share two cores. Data ranks compute simultaneously, each on half a core. The pipeline's one busy rank has a full core, and computes twice as fast. That alone turns 4 into 2. Data ranks also all-reduce, update all parameters and compute smaller products: the factor can fall below 2.
+# In the run shown, four ranks share two cores. Data ranks compute simultaneously, each on half a core. The pipeline's one busy rank has a full core, and computes twice as fast. Thus 4 becomes 2. Data ranks also all-reduce, update all parameters and compute smaller matrix products: the factor can fall below 2.
 #
 # Here, ranks are not devices: a laptop's step times cannot choose a cluster's plan. Two things carry over: the bytes sent, if the collectives use the same algorithms, and the losses, up to rounding (without batch norm and dropout).
 #
 # </details>
 #
-# The second test: DLRover trained 7 billion parameters with ZeRO-3 on 8 and on [64 A100s](https://github.com/intelligent-machine-learning/dlrover/blob/d39a369cb6bb3ae2031bea17ff17246428aca110/atorch/examples/llama2/README.md): 100 GB/s per node, four sequences per GPU. **Vote:** how much of a GPU's speed
+# The second test: the DLRover project trained 7 billion parameters with ZeRO-3 on 8 and on [64 A100s](https://github.com/intelligent-machine-learning/dlrover/blob/d39a369cb6bb3ae2031bea17ff17246428aca110/atorch/examples/llama2/README.md): 100 GB/s per node, four sequences per GPU (weak scaling). **Vote:** how much of a GPU's speed
 # remained on 64? (a) 50 %, (b) 80 %, (c) 95 %.
 #
 # <details><summary>Open after the vote</summary>
 #
-# (c): 195 of 205 Tflop/s (recomputing counted). At 100 GB/s per node, our rule says 2,180 tokens; four sequences of 2,048 (our guess; the scripts' default: 4,096) have 8,192.
+# (c): 195 of 205 Tflop/s (recomputing counted). At 100 GB/s per node, our rule needs 2,180 tokens; four sequences of 2,048 (our guess; the scripts' default: 4,096) have 8,192.
 #
 # </details>
 #
@@ -371,7 +371,7 @@ show(cluster["rows"][0], x="plan", y="throughput")
 #
 # </details>
 #
-# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory in the second training step: Adam's state exists only after the first. The program leaves out recomputing, logits and ZeRO-3's gathered blocks, and spreads embeddings evenly. (It says 93 GB for pipeline 2. DLRover, recomputing, needed 40.)
+# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory in the second training step: Adam's state exists only after the first. The program leaves out recomputing, logits and ZeRO-3's gathered blocks, and spreads embeddings evenly. (It says 93 GB for pipeline 2. DLRover recomputed: 40.)
 #
 # A **planner** (`course/lessons/l16_choose_your_strategy/planner`) computes layer by layer, with rates that `course machine` measures. On two cores, its choice was within 10 % of the fastest plan in 22 of 24 cases. [A table](../docs/ways-to-split.md#which-one-when) compares two guides' advice with our numbers.
 

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# A pipeline (lesson 08) overlaps several micro-batches. Suppose one image's activations, without recomputing, nearly fill rank 0's GPU. Then rank 0 must finish an image's backward before the next forward: one stage works at a time. This is **layer parallelism** (*Basic* below).
+# A pipeline overlaps several micro-batches. Suppose one image's activations, without recomputing, nearly fill rank 0's GPU. Then rank 0 must finish an image's backward before the next forward: one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Stage 0 turns 256 × 256 pixels into eight feature maps, pooled to 64 × 64.
 
@@ -56,7 +56,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# For each `→`, `run_stage` (lesson 08) runs one image's forward and backward. `SavedBytes` counts bytes saved for backward, and their `peak`.
+# Each `→` is an image: `run_stage` (lesson 08) runs forward, then backward. `SavedBytes` counts bytes saved for backward, and their `peak`.
 # **Predict:** rank 0 holds about 2, 8 or 32 times as much as rank 1?
 
 
@@ -99,7 +99,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # ← replica 1      stage 3  ←  stage 2  ←  stage 1  ←  stage 0
 # ```
 #
-# Its *MASTER* schedule alternates replicas: `→←→←`. Rank 0 also runs stage 3, which held 0.508 MiB.
+# Its *MASTER* schedule alternates replicas: `→←→←`. Rank 0 also runs stage 3 (0.508 MiB).
 
 # %%
 predict("MASTER: how many MiB of activations on rank 0?", None)
@@ -140,7 +140,7 @@ for pixels, label in images:
 # %% tags=["exercise: 17.1", "subslide"]
 
 # %% [markdown] tags=["notes"]
-# Seven minutes up to here, six for the exercise. Let pairs play ranks 0 and 3.
+# Seven minutes so far, six for this. Pairs play ranks 0 and 3.
 
 # %%
 continue_with("17.1")
@@ -161,14 +161,14 @@ print("after:", np.allclose(first, flat(whole[comm.rank])), np.allclose(second, 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes, up to rounding (no dropout or batch norm). To train, copy the sums into `.grad`. If replicas averaged their losses, `→→→←` would weigh its `←` as much as three `→`.
+# Yes, up to rounding (no dropout or batch norm). To train, copy the sums into `.grad`. If replicas averaged their losses, `→→→←` would weigh `←` as much as all three `→`.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# `replay` takes image after image: a pass starts when its input and its rank are ready. A forward takes one *slot*, a backward two, a message none.
+# `replay` takes image after image: each stage's pass starts when its input and rank are ready. A forward takes one *slot*, a backward two; messages, sums of gradients and updates none.
 
 
 # %%
@@ -202,11 +202,11 @@ draw_directions({"Basic": basic, "MASTER": master, "yours": own})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Alone, an image takes 12 slots. Each change of direction saves three slots: three forwards overlap the previous image's backwards. Over many images, that gives 12 / 9 = 1.33.
+# Alone, an image takes 12 slots. Each change of direction saves three slots: three forwards overlap the previous image's backwards. With many images per update, the speed-up approaches 12 / 9 = 1.33.
 #
 # </details>
 #
-# On four GPUs, GEMS's authors report 7.25 hours for Basic, 4.21 for MASTER (speed-up 1.72). **Contest:** reach 1.72 by changing one entry of `assumed`. Reset it; reach 1.72 with the others.
+# On four GPUs, GEMS's authors report 7.25 hours for Basic, 4.21 for MASTER (speed-up 1.72). **Contest:** reach 1.72 by changing one entry of `assumed`. Reset it; repeat with the other two.
 
 # %%
 assumed = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
@@ -235,7 +235,7 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 #      So a second micro-batch may fit.
 # ```
 #
-# The command trains Hy-Fi with all sums, then omits one: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). Per stage, it prints weights' largest change by training and error against one process.
+# The command trains Hy-Fi (no batch norm) with and without one sum: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). Per stage, it prints the largest weight change and largest error against one process.
 #
 # A colleague's stages were off by 0.004, 0.0003 and 0.00003. **Vote:** which sum was missing? Try each.
 
@@ -245,14 +245,14 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `sum_over_tiles`: only stage 0 has tiles; its wrong output misleads the others. Without `sum_replicas` or `sum_gradients`, every stage learns from half the images. Nothing hangs or warns.
+# `sum_over_tiles`: only stage 0 has tiles; it is off most and misleads the others. Without `sum_replicas` or `sum_gradients`, every copy learns from half the images. Nothing hangs or warns.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - If two images fit, GPipe on four equal stages takes 7.5 slots per image (free messages). MASTER takes 9 and doubles model states. With more stages, both idle more.
+# - If two images fit, GPipe on four equal stages takes 7.5 slots per image (free messages). MASTER takes at least 9 and doubles model states. With more stages, both idle more.
 # - Convolutions exchange tiles' edges (halos): keep tiles inside one machine if possible.
 
 # %% [markdown] tags=["slide"]
@@ -260,7 +260,7 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 #
 # - Count memory on every rank: the fullest must fit.
 # - With one image per rank at a time, GEMS doubles model states, not the fullest rank's activations.
-# - Different assumptions give the same speed-up. Measure which holds.
+# - Different assumptions give the same speed-up. Measure which hold.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -268,9 +268,9 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 # An image's activations need 60 GB, model states 12 GB. Which has the highest throughput on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos, gradient sums or late layers' small maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most. (c) needs many micro-batches; with equal stages, four fit.</details>
+# <details><summary>What to listen for</summary>(b), unless halos, gradient sums or late layers' small maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most. (c) needs many micro-batches; with equal stages, 1F1B's four fit.</details>
 
 # %% [markdown]
 # ## References
 #
-# - A. Jain and others, *GEMS*, SC 2020, and *Hy-Fi*, ISC 2022. Bidirectional too: *Chimera* (SC 2021), *DualPipe* (DeepSeek-V3). Hours: A. Jain's talk ([Ways to split](../docs/ways-to-split.md)).
+# - A. Jain and others, *GEMS*, SC 2020; *Hy-Fi*, ISC 2022. Bidirectional too: *Chimera* (SC 2021), *DualPipe* (DeepSeek-V3). Hours: A. Jain's talk ([Ways to split](../docs/ways-to-split.md)).
