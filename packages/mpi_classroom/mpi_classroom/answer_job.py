@@ -58,6 +58,7 @@ class Verdict:
 
     state: Literal["right", "wrong", "not attempted"]
     text: str
+    seconds: float = 0.0
     loads: bool = False
 
 
@@ -76,13 +77,15 @@ def check(exercise: Exercise, source: str) -> Verdict:
     for name in _functions(exercise.stub) - _functions(source):
         return Verdict("wrong", f"✗ {exercise.id}: the cell does not define `{name}`.")
     for _ in range(2):  # once in a while a job does not start, on a machine that has too much to do
+        began = time.monotonic()
         with AnswerJob(exercise, source) as job:
             text = job.watch()
+        seconds = time.monotonic() - began
         if job.log.everything:
             break
     if text:
-        return Verdict("wrong", "\n".join(text.splitlines()[:LINES]), job.log.loaded)
-    return Verdict("right", f"{_praise(exercise)}\nThink about it: {exercise.why}", True)
+        return Verdict("wrong", "\n".join(text.splitlines()[:LINES]), seconds, job.log.loaded)
+    return Verdict("right", f"{_praise(exercise)}\nThink about it: {exercise.why}", seconds, True)
 
 
 def _praise(exercise: Exercise) -> str:

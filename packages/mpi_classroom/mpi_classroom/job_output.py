@@ -24,7 +24,7 @@ _ABORTED = (
 )
 _SIGNALLED = (re.compile(r"rank (?P<rank>\d+) .{0,200}?exited on signal (?P<signal>\d+)"),)
 _LEFT = (re.compile(r"process rank (?P<rank>\d+) .{0,200}?exiting improperly"),)
-_EXITED = (re.compile(r"Process name: \[\S*?,(?P<rank>\d+)\] Exit code: *(?P<code>\d+)"),)
+_EXITED = (re.compile(r"Process name: \[\S*?(?:@(?P<job>\d+))?,(?P<rank>\d+)\] Exit code: *(?P<code>\d+)"),)
 # Open MPI aborts a rank after an error that nobody handles, such as a lost connection to a rank that died.
 _FATAL = re.compile(
     r"An error occurred in (?P<call>\S+(?: closed)?) \S+ \*\*\* reported by process \[\d+,(?P<rank>\d+)\]"
@@ -40,19 +40,19 @@ CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE)
 def read_deaths(output: str) -> list[Death]:
     """The ranks that died, each once, from the output of a job; mpiexec reports the first only, mostly."""
     text = " ".join(output.split())
-    found: dict[int, Death] = {}
+    found: dict[tuple[int, int], Death] = {}
     followed = _followed(text)
     for match in _all(_ABORTED, text):
         if int(match["rank"]) not in followed:
-            found.setdefault(int(match["rank"]), Death(int(match["rank"]), "abort"))
+            _add(found, Death(int(match["rank"]), "abort"))
     for match in _all(_SIGNALLED, text):
-        rank, number = int(match["rank"]), int(match["signal"])
-        found.setdefault(rank, Death(rank, "crash" if number in CRASHES else "signal", number))
+        number = int(match["signal"])
+        _add(found, Death(int(match["rank"]), "crash" if number in CRASHES else "signal", number))
     for match in _all(_EXITED, text):
-        rank = int(match["rank"])
-        found.setdefault(rank, Death(rank, "exit", exit_code=int(match["code"])))
+        job = int(match["job"] or 1)
+        _add(found, Death(int(match["rank"]), "exit", exit_code=int(match["code"]), job=job))
     for match in _all(_LEFT, text):
-        found.setdefault(int(match["rank"]), Death(int(match["rank"]), "left"))
+        _add(found, Death(int(match["rank"]), "left"))
     return list(found.values())
 
 
@@ -82,6 +82,10 @@ def _followed(text: str) -> set[int]:
 
 def _all(patterns: Iterable[re.Pattern[str]], text: str) -> Iterable[re.Match[str]]:
     return (match for pattern in patterns for match in pattern.finditer(text))
+
+
+def _add(found: dict[tuple[int, int], Death], death: Death) -> None:
+    found.setdefault((death.job, death.rank), death)
 
 
 def last_error(output: str) -> str:

@@ -30,13 +30,15 @@ class Death:
     It called Abort, was ended by `signal`, from outside or in a crash, left Python with `exit_code`, or left
     Python without finishing MPI. On several hosts it may also be known from others than mpiexec that it was
     lost with its `host`, or that it ended first; "perhaps" means that it or another rank with "perhaps" ended
-    first. `host` is where it ran, if there are several.
+    first. `job` is 1, or 2 and more for ranks that were spawned; `host` is where it ran, if there are
+    several.
     """
 
     rank: int
     how: Literal["abort", "signal", "crash", "exit", "left", "host", "first", "perhaps"]
     signal: int | None = None
     exit_code: int | None = None
+    job: int = 1
     host: str = ""
 
     @property

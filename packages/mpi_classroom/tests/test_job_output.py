@@ -28,7 +28,7 @@ thus causing the job to be terminated. The first process to do so was:
     ("output", "deaths"),
     [
         ("rank 0 on node here exited on signal 11", [Death(0, "crash", 11)]),
-        (EXITED, [Death(3, "exit", exit_code=7)]),
+        (EXITED, [Death(3, "exit", exit_code=7, job=2)]),
         ("", []),
         ("all is well on rank 3", []),
     ],
