@@ -112,7 +112,7 @@ def deepspeed_world(comm: MPI.Intracomm, backend: str = "mpi4py") -> Iterator[Mo
 
 
 def load_deepspeed() -> ModuleType:
-    """The module `deepspeed`, on CPUs. Compiles nothing, warns of what you can change."""
+    """The module `deepspeed`, on CPUs. Compiles nothing, and its log shows errors only."""
     os.environ["DS_ACCELERATOR"] = "cpu"
     warnings.filterwarnings("ignore", category=FutureWarning)  # DeepSpeed's calls, not yours
     import deepspeed
@@ -157,9 +157,12 @@ def deepspeed_step(engine: Any, loss_fn: SummedLoss) -> Step:
     Returns this rank's part of the loss. Divides the loss by the global batch, and undoes DeepSpeed's mean
     over ranks and micro-batches.
     """
+    mine = engine.train_micro_batch_size_per_gpu() * engine.gradient_accumulation_steps()
     parts = engine.dp_world_size * engine.gradient_accumulation_steps()
 
     def step(batch: Batch) -> float:
+        if len(batch.targets) != mine:
+            raise ValueError(f"a rank got {len(batch.targets)} samples, and the config says {mine}")
         total = 0.0
         for part in microbatches(batch, engine.train_micro_batch_size_per_gpu()):
             loss = loss_fn(engine(part.inputs), part.targets) / part.global_size

@@ -1,4 +1,4 @@
-"""A link of limited rate: what a token bucket lets through, and how long a collective takes on it.
+"""A link of limited rate: what a token bucket lets through, how long a collective takes, what was sent.
 
 A network limits a rate with a token bucket (tc-tbf(8)): it holds up to `burst_nbytes` and is refilled at the
 rate. A message takes its bytes out of it; once it is empty, each further byte waits for the refill.

@@ -248,8 +248,9 @@ def fetch(
     """Download data sets, for example before a workshop.
 
     mnist takes 12 MB and cifar10 170 MB. smollm2 is a language model: 98 MB, and 540 MB where it is
-    kept. cnn_dailymail cannot be downloaded; the command shows which files to put where. Without a
-    data set, lessons generate similar data. If you have the files already, set COURSE_DATA to their folder.
+    kept. cnn_dailymail cannot be downloaded; the command shows which files to put where. Without
+    mnist or cifar10, lessons draw similar images. If you have the files already, set COURSE_DATA to
+    their folder.
     """
     with one_sentence():
         from course.tools import smollm2

@@ -149,6 +149,7 @@ class Zero2(BucketedOptimizer):
     def step(self) -> float | None:
         """Sum what is left, update this rank's shards, gather the weights; returns what `update` returns."""
         self.check_cleared()
+        self.check_parameters()
         self.finish_pass()
         norm = self.update(self.comm)
         self.gather_weights()

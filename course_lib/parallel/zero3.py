@@ -180,6 +180,7 @@ class Zero3(ShardedOptimizer):
         if any(bucket.pinned for bucket in self.buckets):
             raise ValueError("full_weights() would undo this step when it ends; call step() after it")
         self.check_cleared()
+        self.check_parameters()
         finish(self.buckets)  # where backward did not reach all parameters
         return self.update(self.comm)
 

@@ -35,12 +35,14 @@ from course_lib.training.models import build
 
 CONFIG = Path(__file__).with_name("train_cifar_deepspeed.json")
 TIMEOUT = timedelta(seconds=120)  # that a rank waits for the others before it raises
+ended: list[Any] = []  # the group: kept to the exit, because whoever frees it last waits for Gloo's threads
 
 # ------------------------------------------------------------------ how the ranks find each other
 
 
 def join(options: argparse.Namespace) -> torch.device:
     """Join DeepSpeed's world; return this rank's device. Open MPI and DeepSpeed set different variables."""
+    launched = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
     local_rank = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", os.environ.get("LOCAL_RANK", "0"))
     device = use_device(options.device, int(local_rank))
     os.environ |= {"LOCAL_RANK": local_rank, "DS_ACCELERATOR": device.type}
@@ -50,11 +52,12 @@ def join(options: argparse.Namespace) -> torch.device:
         from course_lib.parallel import ddp  # has torch's backend "mpi4py"
 
         ddp.start_group(MPI.COMM_WORLD, backend_for(device, options.backend), timeout=TIMEOUT)
-    elif {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+    elif launched:
         dist.init_process_group(backend_for(device, "gloo"), timeout=TIMEOUT)
     else:
         raise RuntimeError("this process was given no rank; start it with run_ds.sh or with mpiexec")
-    warnings.filterwarnings("ignore", category=FutureWarning)  # of DeepSpeed's calls, not yours
+    deprecated = r"`torch\.distributed\.(all_gather_into_tensor|reduce_scatter_tensor)` is deprecated"
+    warnings.filterwarnings("ignore", deprecated, FutureWarning)  # of DeepSpeed's calls, not yours
     import deepspeed
 
     deepspeed.utils.logger.setLevel("ERROR")
@@ -108,6 +111,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
         weights = torch.nn.utils.parameters_to_vector(net.parameters()).detach().cpu().numpy()
         digits = hashlib.sha256(weights.tobytes()).hexdigest()[:16]
         print(f"{about}: weights {digits}, {accuracy:.1%} right", flush=True)
+    engine.destroy()
 
 
 def fill_in(config: dict[str, Any], samples: int, epochs: int) -> None:
@@ -189,6 +193,7 @@ def main() -> None:
     finally:
         gc.collect()  # the engine holds the group, and Gloo's threads must end before Python does
         if dist.is_initialized():
+            ended.append(dist.group.WORLD)
             dist.destroy_process_group()
 
 

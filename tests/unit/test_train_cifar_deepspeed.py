@@ -1,5 +1,6 @@
 """The script of lesson 12 under each launcher, with two ranks: one training, and nothing is compiled."""
 
+import json
 import os
 import subprocess
 import sys
@@ -136,3 +137,14 @@ def test_it_ends_above_50_percent(real: bool) -> None:
     first, second = (float(line.rpartition(" ")[2]) for line in epochs)
     assert second < 0.9 * first
     assert float(last.split()[-2].rstrip("%")) > 50, last
+
+
+@pytest.mark.slow
+def test_stage_3_trains_on_gloo_and_every_rank_saves_its_part(tmp_path: Path, trapped: dict[str, str]) -> None:
+    config = json.loads(SCRIPT.with_suffix(".json").read_text())
+    config["zero_optimization"]["stage"] = 3
+    (tmp_path / "stage_3.json").write_text(json.dumps(config))
+    options = ["--deepspeed_config", str(tmp_path / "stage_3.json"), "--save", str(tmp_path / "saved")]
+    said = all_said([*WAYS["mpiexec, gloo"], *options], trapped)
+    assert "2 ranks, gloo, ZeRO-3" in said
+    assert len(list((tmp_path / "saved").rglob("*optim_states*"))) == 2

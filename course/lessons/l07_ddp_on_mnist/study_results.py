@@ -79,7 +79,8 @@ class EpochRow(Case):
     all epochs so far. `compute_seconds`, `wait_seconds` and `transfer_seconds` add up to the epoch, the mean
     of all ranks; what a transfer hides behind computing counts as computing. Losses are means of a sample;
     accuracy is from 0 to 1, on the test images. What a replay cannot say is None. Seconds on another machine
-    than the one of the study are NaN. `cores`: that the machine has, or the machines of its ranks together.
+    than the one of the study are NaN (committed results only: decision 7). `cores`: that the machine has, or
+    the machines of its ranks together.
     """
 
     epoch: int

@@ -105,7 +105,7 @@ def start(
     """An optimizer of this stage of ZeRO for `model`; stage 3 uses `layers`, the others `bucket_bytes`."""
     if stage == 3:
         return Zero3(comm, model, make_optimizer, layers=layers)
-    kind: Any = (Zero0, Zero1, Zero2)[stage]
+    kind: Any = {0: Zero0, 1: Zero1, 2: Zero2}[stage]
     made: Zero = kind(comm, model, make_optimizer, bucket_bytes=bucket_bytes)
     return made
 
