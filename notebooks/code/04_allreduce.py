@@ -63,7 +63,7 @@ def seconds(comm, way, nbytes, runs=3):
 # %%
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    sizes = [int(float(each)) for each in sys.argv[1:] if each[0].isdigit()]  # from the command line
+    sizes = [int(float(each)) for each in sys.argv[1:] if each[0].isdigit()]  # not others' options
     for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:

@@ -140,7 +140,7 @@ def test_it_ends_above_50_percent(real: bool) -> None:
 
 
 @pytest.mark.slow
-def test_stage_3_trains_on_gloo_and_every_rank_saves_its_part(tmp_path: Path, trapped: dict[str, str]) -> None:
+def test_stage_3_trains_on_gloo_and_every_rank_saves(tmp_path: Path, trapped: dict[str, str]) -> None:
     config = json.loads(SCRIPT.with_suffix(".json").read_text())
     config["zero_optimization"]["stage"] = 3
     (tmp_path / "stage_3.json").write_text(json.dumps(config))

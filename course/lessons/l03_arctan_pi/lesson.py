@@ -14,9 +14,9 @@
 # warm-up:
 #   - ask: Four ranks share a job. Which rank decides how long it takes?
 #     answer: The slowest. The others wait for it.
-#   - ask: You want the error of your darts ten times smaller. How many times as many darts do you need?
+#   - ask: How many times as many darts make the error ten times smaller?
 #     answer: A hundred times. The typical error is 1.64/√N.
-#   - ask: On rank 2 of 4 ranks, which numbers does `range(rank, 12, size)` give?
+#   - ask: On rank 2 of 4, which numbers does `range(rank, 12, size)` give?
 #     answer: 2, 6 and 10.
 # ---
 
@@ -24,7 +24,7 @@
 # ## 1 · Would a second rank help?
 #
 # Your job takes too long. Our example is **quadrature**: computing an area. The area under 4/(1 + x²) from 0 to 1 is 4 arctan(1) = π.
-# The **midpoint rule** cuts this area into N rectangular strips of width h, each as high as the curve above its middle.
+# The **midpoint rule** replaces this area by N rectangular strips of width h, each as high as the curve above its middle.
 
 # %%
 # %%px --save 03_quadrature.py
@@ -35,7 +35,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 
 # %% [markdown] tags=["subslide"]
-# Four ranks share the strips. Rank 1 takes strips 1, 5, 9, …:
+# Of four ranks, rank 1 takes strips 1, 5, 9, …:
 
 # %% tags=["source: course_lib.pi:midpoint_loop"]
 # %%px --save 03_quadrature.py
@@ -58,7 +58,7 @@ def pi(team, strips):
 predict("10 strips: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Ranks 0 and 1 time five jobs: each alone, then both as a `pair`. (The notebook's `comm` records calls, which takes time; `MPI.Intracomm(comm)` doesn't.)
+# Ranks 0 and 1 each time five jobs alone, then as a `pair`. (The notebook's `comm` records calls, which takes time; `MPI.Intracomm(comm)` doesn't.)
 
 # %%
 # %%px --save 03_quadrature.py
@@ -136,7 +136,7 @@ if __name__ == "__main__" and comm.rank == 0:
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We compute the break-even point, then time jobs a quarter of it apart:
+# We compute the break-even point, then time jobs at 3/8, 5/8, … of it:
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -158,7 +158,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# With a core per rank, the lines cross near the prediction, although `fit` used only 10 and 10,000 strips.
+# With a core per rank, measured times cross near the prediction, although `fit` used only 10 and 10,000 strips.
 #
 # </details>
 
@@ -176,7 +176,7 @@ class SlowNetwork(MPI.Intracomm):
     def allreduce(self, *given, **named):
         end = MPI.Wtime() + 100e-6
         while MPI.Wtime() < end:
-            pass
+            pass  # time.sleep oversleeps
         return super().allreduce(*given, **named)
 
 
@@ -191,7 +191,7 @@ outcome("And with 100 µs more per sum?", found, because=f"From the lines: {brea
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# *a*₂ grew by 100 µs, so the break-even point by 200 µs / *b*. (Our jobs are 25 µs / *b* apart.) Faster cores (same *a*) raise it, too.
+# *a*₂ grew by 100 µs, so the break-even point by 200 µs / *b* (measured in steps of 25 µs / *b*). Faster cores (same *a*) raise it, too.
 #
 # </details>
 
@@ -236,7 +236,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On 1,024 ranks, computing takes 0.98 s, overhead 10 s. Above 700 ranks, more are *slower*.
+# On 1,024 ranks, computing takes 0.98 s, overhead 10 s. Above 700, more ranks take *longer*.
 #
 # </details>
 
@@ -245,7 +245,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | Grows with p: adding *one number* takes about log₂ p steps (trees, recursive doubling: lesson 04). For large gradients, bytes count, too. Computing during communication hides part of *a* (overlap: lesson 06) |
+# | *a* | Grows with p, and between nodes: adding *one number* takes about log₂ p steps (trees, recursive doubling: lesson 04). For large gradients, bytes count, too. Computing during communication hides part of *a*, less for small N/p (overlap: lesson 06) |
 # | *b* | Rises if a node's ranks wait for memory, or a GPU has too few images. The slowest rank's *b* counts |
 # | training | With one rank and the full model per GPU, N is the batch (images per step). Weak scaling enlarges it, which changes training (lesson 05) |
 
@@ -277,7 +277,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 
 # %% [markdown]
 # In this question, *a* is the same on 8 and 16 GPUs. And in practice? With a ring all-reduce (lesson 04), the time to send the bytes approaches a constant as p grows, but
-# the number of steps grows with p. (In a tree: with log p.) Between nodes, each byte and each message takes longer.
+# the number of steps grows with p (in a tree, with log p). Between nodes, each byte and each message takes longer.
 
 # %% [markdown]
 # ### Who can be a rank?
@@ -290,8 +290,8 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 
 # %% [markdown]
 # What if the other ranks are not running? Then one program, the parent, can start workers with `Spawn`. (On a cluster, reserve their cores first; under Slurm's `srun` (lesson 14), Open MPI's `Spawn` usually fails.) Parent and
-# workers communicate through an **intercommunicator**: a communicator that connects two groups of ranks, here the parent and the workers. Each group counts its
-# own ranks from 0; `size` counts only these.
+# workers communicate through an **intercommunicator**: a communicator that connects two groups of ranks, here the parent and the workers. Each group numbers its
+# own ranks from 0; `size` is its size.
 #
 # So there are two ranks 0, and `Bcast` (lesson 04) and `Reduce` must know which of them is the root. The root is the parent, which passes `root=MPI.ROOT`. The
 # workers pass `root=0`, which means rank 0 of the *other* group. `Disconnect` waits until all communication is complete, and then separates
@@ -367,8 +367,8 @@ print(f"π ≈ {total:.9f}; {workers} workers: {1e3 * shared:,.1f} ms; one proce
 #
 # With twenty million strips, the computing takes much longer than the start. Then two workers can be up to twice as fast, if they and the
 # parent have a core each. Why does the parent need a core when it only waits? Open MPI polls: it checks again and again whether a message has arrived.
-# This course sets `mpi_yield_when_idle`: between checks, a waiting rank lets others run. But on two cores, the parent still takes time from
-# the workers, so the speed-up is smaller, or none.
+# This course sets `mpi_yield_when_idle`: between checks, a waiting rank lets others run. The start costs time, and on two cores the parent
+# slows the workers, so the speed-up is smaller, or none.
 #
 # </details>
 #
@@ -507,7 +507,7 @@ for dtype in (torch.float32, torch.float64):
 # How do you check a parallel program against one process? Two float32 losses that differ after hundreds of steps prove nothing. Use float64 and a small model without dropout or batch norm. Use plain SGD: Adam rescales gradients, which hides a wrong factor.
 # Give both programs the same first weights and the same samples per step, and let the parallel one split
 # them into equal parts. Average its loss over all ranks' samples. Compare the losses of the first ten steps. (The first loss alone tests no gradient.)
-# Then a difference in the first ten digits is almost surely a bug.
+# A difference in their first ten digits is almost surely a bug.
 #
 # </details>
 

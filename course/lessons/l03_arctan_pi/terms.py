@@ -10,16 +10,16 @@ TERMS = (
     ),
     Term(
         "strong scaling",
-        "How the time of the same job changes with more ranks; ideally n ranks take 1/n of the time.",
+        "How the time of the same job changes with more ranks; ideally p ranks take 1/p of the time.",
     ),
     Term(
         "weak scaling",
-        "How the time changes when n ranks get n times the work; ideally it stays the same.",
+        "How the time changes when p ranks get p times the work; ideally it stays the same.",
     ),
     Term(
         "efficiency",
         "The speed-up divided by the number of ranks; in weak scaling, one rank's time for "
-        "1/n of the work, divided by the time of n ranks.",
+        "1/p of the work, divided by the time of p ranks.",
     ),
     Term(
         "intercommunicator",

@@ -125,7 +125,7 @@ def centred(comm, mine, scale):
         "The result is right on rank 0. What do `scale` and `total` hold on rank 1 before the last line?",
         "          scale                      total\n"
         "rank 0    rank 0's: right            the sum\n"
-        "rank 1    did it receive one?        what did the root send it?",
+        "rank 1    did it receive one?        did the sum reach it?",
         "All ranks must make the first call. The second must leave its result on all of them: "
         "comm.…reduce(mine, total)",
     ),
@@ -210,7 +210,7 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="Count",
-    task="How many messages, and how many arrays (fractions count), does one rank send? Write formulas "
+    task="How many messages, and how many arrays (fractions allowed), does one rank send? Write formulas "
     "for n = 2, 4, 8 … ranks.",
     objectives=(1, 2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),

@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. Its second call hangs; in training, its gradient joins their next sum.
+# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. Rank 0's second call hangs; in training, it enters their next sum.
 #
 # </details>
 
@@ -125,7 +125,7 @@ film(
 # `slow_messages` imitates slow links: α is 10 ms, bandwidth 5 MB/s (0.04 Gbit/s).
 
 # %%
-# %%px
+# %%px --setup
 from course_lib.effects import slow_messages
 
 comm = slow_messages(MPI.COMM_WORLD, seconds=0.01, gbit_per_s=0.04)
@@ -147,7 +147,7 @@ def seconds(comm, way, nbytes, runs=3):
 # %%px --save 04_allreduce.py
 if __name__ == "__main__":
     ways = [ring, doubling] if comm.size.bit_count() == 1 else [ring]  # doubling needs a power of two
-    sizes = [int(float(each)) for each in sys.argv[1:] if each[0].isdigit()]  # from the command line
+    sizes = [int(float(each)) for each in sys.argv[1:] if each[0].isdigit()]  # not others' options
     for nbytes in sizes or (1_000, 400_000, 4_000_000):
         times = [f"{way.__name__} {1000 * seconds(comm, way, nbytes):7.2f} ms" for way in ways]
         if comm.rank == 0:
@@ -156,12 +156,12 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). In the model, messages decide at 1 kB (ring 60 ms, doubling 20), bytes at 4 MB (1,260, 1,620). At 400 kB, both take 180 ms. Measured times are longer.
+# (c). In the model, latency decides at 1 kB (ring 60 ms, doubling 20), bandwidth at 4 MB (1,260 and 1,620). At 400 kB, both take 180 ms. Measurements add overhead.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At the **crossover** size `b`, both take equally long. Compute `b` from `counts(8)`, α, β. We time b/2, b, 2b (`0.01 0.04`: s, Gbit/s):
+# At the **crossover** size `b`, both take equally long. Compute `b` from `counts(8)`, α, β. Eight ranks time b/2, b, 2b (`0.01 0.04`: s, Gbit/s):
 
 # %% tags=["nbval-ignore-output"]
 b = 1_000_000  # replace: your crossover in bytes
@@ -192,7 +192,7 @@ if __name__ == "__main__" and comm.rank == 0:
 # <details><summary>Open after the run</summary>
 #
 # (c). The ring's extra messages grow with n, doubling's extra arrays only with log₂ n.
-# Each ring call pays 4,094 α: 41 s here, 8 ms at 2 µs. So DDP (lesson 07) sums several layers' gradients per call.
+# Each ring call pays 4,094 α: 41 s here, 8 ms at 2 µs. So PyTorch (lesson 07) sums several layers' gradients per call.
 #
 # </details>
 
@@ -201,15 +201,15 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | MPI's 2 µs and 25 GB/s give the same crossovers (α/β: 50 kB); doubling's additions (on CPUs) or shared cards lower them severalfold |
+# | a fast network card per rank | MPI's 2 µs and 25 GB/s keep the crossovers (α/β: still 50 kB); doubling's extra additions (on CPUs) or shared cards lower them severalfold |
 # | NCCL | chooses rings, trees (lesson 14) or others, not doubling; assumes up to 14 µs per message between nodes |
-# | data-parallel training | partly hides all-reduces behind computing (overlap, lesson 06) |
+# | data-parallel training | partly overlaps all-reduces with computing (lesson 06) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - Ring: a rank sends 2(n−1) chunks, under two arrays. Doubling: log₂ n arrays.
-# - On 4, 8, 16 … ranks, doubling beats the ring below the crossover, which grows with n (in the alpha-beta model).
+# - On 4, 8, 16 … ranks, doubling beats the ring below the crossover, which grows with n (in the model).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -305,9 +305,9 @@ if comm.rank == 0:
 # | arrays between the nodes, about | 64 · 2 = 128 | 64 · 2 = 128 |
 # | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 of whole arrays in each node (`Reduce`, `Bcast`: trees, below) |
 #
-# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps, which helps small arrays, but hardly any bytes.
+# In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps but hardly any bytes: they help small arrays.
 #
-# If each GPU has its own network card, a single ring or leaders leave most cards idle. Instead, the GPUs of a node run a reduce-scatter, each all-reduces its eighth with its
+# If each GPU has its own network card, a single ring or leaders leave most cards idle. Instead, each node runs a reduce-scatter, each GPU all-reduces its eighth with its
 # counterparts on the other nodes, and an all-gather follows. (NCCL runs several rings at once, each through a different card.)
 #
 # </details>
@@ -321,7 +321,7 @@ if comm.rank == 0:
 # %% [markdown] tags=["slide"]
 # ### What does PyTorch call?
 #
-# Is our code as fast as MPI's own? We time 1 KiB, 64 KiB and 4 MiB without delay on two ranks, one per core. Either way, each rank sends one array; the ring needs two messages. **Predict** the winners: ring,
+# Is our code as fast as MPI's own? We time 1 KiB, 64 KiB and 4 MiB without delay on two ranks, one per core. Our two algorithms send one array per rank; the ring needs two messages. **Predict** the winners: ring,
 # doubling or the library?
 
 
@@ -341,7 +341,7 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In our runs, our faster algorithm took 0.5 to 2.2 times the library's time. At 1 KiB, the ring loses time to a second message and to cutting the array. At 4 MiB, doubling adds and allocates (`incoming`) twice as much as the ring. The model ignores both, so your order may differ.
+# In our runs, the faster of ours took 0.5 to 2.2 times the library's time. At 1 KiB, the ring loses time to a second message and cutting the array. At 4 MiB, doubling adds and allocates (`incoming`) twice as much as the ring. The model ignores all this. Your order may differ.
 # In the course's folder, `python -m benchmarks.allreduce` compares faster versions of ours with MPI and Gloo.
 #
 # </details>
@@ -358,8 +358,8 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 #
 # DeepSpeed (lesson 12) sits on `torch.distributed`, even when `mpiexec` starts its ranks. In PyTorch, the library that a group of ranks uses is its **backend**.
 #
-# On NVIDIA's GPUs, one per rank, choose NCCL. For each call, NCCL chooses rings, trees (lesson 14) or sums in switches.
-# An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` before you read the clock. A **CUDA-aware MPI** also accepts arrays in a GPU's memory; any other MPI needs
+# On NVIDIA's GPUs, one per rank, choose NCCL. For each call, it picks rings, trees (lesson 14) or summing in switches.
+# An NCCL call returns when the sum is *queued* in a **stream** (a GPU's queue), not when it is done. So call `torch.cuda.synchronize()` before you read the clock. A **CUDA-aware MPI** accepts arrays in a GPU's memory; any other MPI needs
 # a copy in main memory.
 #
 # PyTorch has most of MPI's collectives, under similar names. The **root** is the rank that sends or receives the full data:
@@ -373,10 +373,10 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # | reduce | leaves the sum on the root |
 # | all-reduce | leaves the sum on all ranks |
 # | reduce-scatter | leaves a different part of the sum on each rank |
-# | **all-to-all** | sends each rank a different part from each rank |
+# | **all-to-all** | sends a different part from each rank to each rank |
 #
 # Does `reduce` do the same on every backend? Four ranks hold 1, 10, 100 and 1000, and reduce them to rank 0. We try Gloo on ranks 0 and 1 only, then on all four, then this course's
-# backend `mpi4py`, which calls MPI. Gloo's ranks find each other in a **store** (a small table that all can reach). **Predict:** what does rank 1 hold afterwards?
+# backend `mpi4py`, which calls MPI. Gloo's ranks find each other through a **store** (a small table that all can reach). **Predict:** what does rank 1 hold afterwards?
 
 # %%
 # %%px
@@ -387,7 +387,7 @@ from course_lib.parallel.ddp import process_group
 
 left = []
 for backend, ranks in ("gloo", [0, 1]), ("gloo", [0, 1, 2, 3]), ("mpi4py", [0, 1, 2, 3]):
-    with process_group(comm, backend):  # for Gloo, rank 0 opens the store
+    with process_group(comm, backend):  # starts torch.distributed (Gloo: rank 0 opens the store)
         group = dist.new_group(ranks)
         number = torch.tensor([10**comm.rank])
         if comm.rank in ranks:

@@ -38,7 +38,7 @@ _ = Path("code/ds_config.json").write_text("""\
 # stage                 0 is plain data parallelism
 # gradient_clipping     scales gradients down if their norm is above 1
 # reduce_bucket_size    stages 1 to 3 collect up to 2 million gradients in a buffer
-#                       (on GPUs, delete this key: default 500 million)
+#                       (on GPUs, delete it: default 500 million)
 # torch_adam            uses PyTorch's AdamW: DeepSpeed's own must be compiled
 # ```
 #
@@ -184,7 +184,7 @@ print("2 ranks, stage 0 trains:", trains(600, stage=0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# No. Stage 0 ignores `reduce_bucket_size` and copies all our gradients into one buffer: 16 + 4 = 20 bytes per parameter.
+# No. Stage 0 copies up to 500 million gradients into a buffer, here all: 16 + 4 = 20 bytes per parameter.
 #
 # </details>
 #
@@ -207,7 +207,7 @@ print(f"2 ranks, stage {digit} trains:", trains(600))
 # stage 2     4     +    4/N    +       12/N         =            12             8
 # stage 3     4/N   +    4/N    +       12/N         =            10             5
 #
-# copy      from stage 1 on, a rank copies its weight shard in 32 bits, even 32-bit weights
+# copy      from stage 1 on: a 32-bit copy of the rank's weight shard, even of 32-bit weights
 # ```
 #
 # Buffers come on top. **Vote:** which jobs train?
@@ -245,12 +245,12 @@ trains(600, stage=3, reduce_bucket_size=1_000_000)  # change the key
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `stage3_prefetch_bucket_size=0`. DeepSpeed gathers 50 million weights ahead: nearly all of ours. We recorded the peak:
+# `stage3_prefetch_bucket_size=0`. DeepSpeed gathers nearly all our weights ahead. The recorded peak:
 #
 # ```
 # kept 10  +  full weights 4  +  a buffer to gather them 3.4  +  other buffers 2.7  =  20.1 bytes per parameter
 #
-# large models can afford the default: 0.1 GB in 16 bits
+# large models can afford the default: twice 0.1 GB in 16 bits
 # ```
 #
 # At 0, each layer waits for its weights.
@@ -287,7 +287,7 @@ def third_step(stage, room=3, **keys):
     steps = train(config | {"zero_optimization": {"stage": stage, **keys}}, width=512, room=room)
     next(steps), next(steps)  # stage 3 learns the layers' order
     start = perf_counter()
-    with slow_collectives(mb_per_s=50) as sent:  # sleeps: nothing overlaps; counts without (N − 1)/N
+    with slow_collectives(mb_per_s=50) as sent:  # sleeps: nothing overlaps; counts omit (N − 1)/N
         _, loss = next(steps)
     took = perf_counter() - start
     numbers = {name: round(n / 4.73e6) for name, n in sent.items() if n > 999}  # per parameter
@@ -305,7 +305,7 @@ outcome("How many numbers per parameter does stage 2 send?", cluster[0]["rows"][
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 2 and 3, a rank keeps only its gradient shard, so it sends once per micro-batch, not once per update:
+# Nine. In stages 2 and 3, a rank keeps only its gradient shard, so it sends gradients per micro-batch, not per update:
 #
 # ```
 #            gradients   weights
@@ -335,7 +335,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# Stage 1: `use_multi_rank_bucket_allreduce=False` (More says why). Stage 3: `room=12`, one micro-batch (large models still send 3). One number per parameter takes 18.9 MB / 50 MB/s = 0.38 s, plus computing.
+# Stage 1: `use_multi_rank_bucket_allreduce=False` (More says why). Stage 3: `room=12`, one micro-batch (models of many billions send 3). One number per parameter takes 18.9 MB / 50 MB/s = 0.38 s, plus computing.
 #
 # </details>
 
@@ -357,7 +357,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # stage 2         16                                        3                    9
 # stage 3          1.8                                      3                   12 = 4 · 1 + 4 · 2
 #
-# 4 · 2             stage 3 gathers most layers twice: over a billion other weights come between
+# 4 · 2             stage 3 gathers most layers twice: backward comes over a billion weights later
 # also in memory    activations; a bucket, 1 GB; in stage 3, up to 2 GB of gathered weights
 # counted           DeepSpeed's defaults on a ring, one rank per GPU, without latency
 # overlap           only stage 3, by default (stages 1, 2: set overlap_comm, 1 GB more)
@@ -369,15 +369,15 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # ## Key points
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
-# - With Adam and equal micro-batches (text: equally many tokens), every stage trains like one process, up to rounding. Exceptions: batch norm, dropout.
-# - Take stage 0 or 1 if the micro-batches that fit keep a GPU busy. Stages 2 and 3 allow larger ones, but send for each: time them.
+# - With Adam and equal micro-batches (text: equally many tokens in the loss), every stage trains like one process, up to rounding. Exceptions: batch norm, dropout.
+# - Take stage 0 or 1 if the micro-batches that fit keep a GPU busy. Stages 2 and 3 allow larger ones, but send gradients for each: time them.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # With longer texts, stage 0 runs out of memory. Do you first try (a) stage 1, (b) stage 2, (c) smaller micro-batches?
 #
-# <details><summary>What to listen for</summary>Longer texts enlarge activations, which no stage shards. Try (c) if the GPU stays busy. Otherwise recompute activations or try (a).</details>
+# <details><summary>What to listen for</summary>Longer texts enlarge activations, which no stage shards. Try (c) if fewer texts keep the GPU busy. Otherwise recompute activations or try (a).</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -388,7 +388,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # ### Why did stage 1 lose?
 #
 # By default, stage 1 sends 3 numbers per parameter. Stage 0 and our own stage 1 (lesson 11, More) send 2. Each rank owns a quarter of the optimizer state, so it needs only a quarter of the summed gradients. An all-reduce
-# also brings it the other three quarters. With `use_multi_rank_bucket_allreduce=False`, each owner's gradients are sent to the owner alone.
+# also brings it the other three quarters. With `use_multi_rank_bucket_allreduce=False`, ranks send each owner's gradients to this owner alone.
 #
 # **Predict:** how many numbers does stage 2 send with this key, in four micro-batches?
 
@@ -399,7 +399,7 @@ _ = third_step(2, use_multi_rank_bucket_allreduce=False)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 4 · 1 + 1 = 5. `reduce` sums each shard on its owner: on a ring, each other rank sends this shard once. Smaller buckets alone change nothing: by default, DeepSpeed all-reduces even a bucket with a single owner.
+# 4 · 1 + 1 = 5. `reduce` sums each shard on its owner: on a ring, each other rank sends this shard once. Smaller buckets alone change nothing: by default, DeepSpeed all-reduces even a bucket with one owner.
 # The default sends fewer messages, one per bucket instead of one per owner. On many ranks, it can be faster.
 #
 # </details>
@@ -446,7 +446,7 @@ if rank == 0:
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# DeepSpeed puts `zero_to_fp32.py` beside the folder `first`. This script joins all shards into full 32-bit weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`.
+# DeepSpeed puts `zero_to_fp32.py` beside the folder `first`. It joins all shards into full 32-bit weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`.
 #
 # For a different number of ranks, make a **universal checkpoint**, with
 # one folder per parameter. In `folder[0]`, run `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`. Then set `"checkpoint": {"load_universal": true}` and load `tag="universal"`. (Load only trusted checkpoints: loading can run any code.)
@@ -463,7 +463,7 @@ if rank == 0:
 # %% [markdown]
 # **Remember:** to resume, let every rank load its shard, and keep the global batch.
 #
-# `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10; `code/run_ds.sh` starts it. `deepspeed --hostfile hosts code/12_train.py` reads the machines from a **hostfile** and reaches them by SSH.
+# `code/train_cifar_deepspeed.py` is a complete script for CIFAR-10; `code/run_ds.sh` starts it. `deepspeed --hostfile hosts code/12_train.py` reads the machines from a **hostfile** and reaches them with `pdsh` over SSH.
 #
 # If GPU memory is too small, **ZeRO-Offload** keeps gradients and optimizer state in the CPU's memory, and updates weights there. **ZeRO-Infinity** also moves weights, and can use disks.
 # [On a GPU machine](../docs/on_a_gpu_machine.md) explains their keys, 16-bit weights and `zero.Init`. Without `zero.Init`, each rank first builds the full model, even in stage 3.

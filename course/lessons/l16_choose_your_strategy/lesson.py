@@ -78,7 +78,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (b). ZeRO-3 and tensor ranks hold one micro-batch at a time. A pipeline's first stage holds eight when the first gradient returns.
+# (b). ZeRO-3 and tensor ranks hold one micro-batch; a pipeline's first stage holds eight when the first gradient returns.
 #
 # </details>
 #
@@ -92,7 +92,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# 16 (48.2 GB), 32 or 64: 1F1B still holds eight, but smaller.
+# 16 (48.2 GB), 32 or 64: 1F1B holds eight smaller micro-batches.
 #
 # </details>
 
@@ -196,7 +196,7 @@ if rank == 0:
 outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["cards"], word="computed")
 
 # %% [markdown]
-# **Your turn:** bet ZeRO-3 (8 micro-batches) on `cards`. What hides? Then cut the rule's 105 hours below 37 in three runs (optimum: 36.1).
+# **Your turn:** bet ZeRO-3 (8 micro-batches) on `cards`. What hides? Then cut the 105 hours below 37 in three runs (optimum: 36.1).
 #
 # <details><summary>Open after your last try</summary>
 #
@@ -215,7 +215,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 # |---|---|
 # | 64 GPUs | A ring enters each node once; at 200 GB/s per node, data messages can hide above 1,090 tokens. With tensor 8, eight rings share the link: 8,720. |
 # | 512 GPUs | 64 sequences feed only 64 data ranks. Raise the batch if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight (exposing most data messages). |
-# | 2,048 GPUs | Long rings have high latency. If every GPU gets a sequence, use HSDP: ZeRO-3 inside groups that hold the states, one all-reduce per step between groups. |
+# | 2,048 GPUs | Long rings have high latency. If every GPU gets a sequence, use HSDP: ZeRO-3 inside nodes that hold the states, one all-reduce of shards between nodes per step: 1,090 tokens. |
 
 
 # %% [markdown] tags=["slide"]
@@ -230,7 +230,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # Your training fits on one GPU. On two nodes of eight, what do you try first: (a) ZeRO-3, (b) tensor and pipeline, (c) data parallelism?
 #
-# <details><summary>What to listen for</summary>(c), if the batch feeds 16 ranks: gradients travel once per step.</details>
+# <details><summary>What to listen for</summary>(c), if the batch feeds 16 ranks: only gradients travel, once per step.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -240,7 +240,7 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # ### Who wins one long sequence?
 #
-# A pipeline won for `cards`, a mixture for `genome`. A fourth customer has `cards`' GPUs and link, and trains on *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
+# A pipeline won for `cards`, a mixture for `genome`. A fourth customer has `cards`' GPUs and link, and *one* long sequence per step. **Vote:** which plan wins? (a) Tensor, (b) pipeline, (c) a mixture.
 #
 # The next cell runs your `16_plan.py` for every way to divide eight GPUs. Each row shows the fastest form (ZeRO stage, micro-batches) that fits; if none fits, the smallest. Choose 16,384 tokens, 1 sequence, 10 GB/s and 28.8 GB. Click on a total to see the lines that computed it.
 
@@ -322,7 +322,7 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In the run shown, four ranks share two cores. Data ranks compute simultaneously, each on half a core. The pipeline's one busy rank has a full core, and computes twice as fast. Thus 4 becomes 2. Data ranks also all-reduce, update all parameters and compute smaller matrix products: the factor can fall below 2.
+# In the run shown, four ranks share two cores. Data ranks compute simultaneously, each on half a core. The pipeline's one busy rank has a full core, and computes twice as fast: 4 becomes 2. Data ranks also all-reduce, update all parameters and compute smaller matrix products: the factor can fall below 1.
 #
 # Here, ranks are not devices: a laptop's step times cannot choose a cluster's plan. Two things carry over: the bytes sent, if the collectives use the same algorithms, and the losses, up to rounding (without batch norm and dropout).
 #
@@ -371,7 +371,7 @@ show(cluster["rows"][0], x="plan", y="throughput")
 #
 # </details>
 #
-# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory in the second training step: Adam's state exists only after the first. The program leaves out recomputing, logits and ZeRO-3's gathered blocks, and spreads embeddings evenly. (It says 93 GB for pipeline 2. DLRover recomputed: 40.)
+# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory in the second training step: Adam's state exists only after the first. The program leaves out recomputing, logits and ZeRO-3's gathered blocks, and spreads embeddings evenly. (It says 93 GB for pipeline 2; with recomputing, DLRover needed 40.)
 #
 # A **planner** (`course/lessons/l16_choose_your_strategy/planner`) computes layer by layer, with rates that `course machine` measures. On two cores, its choice was within 10 % of the fastest plan in 22 of 24 cases. [A table](../docs/ways-to-split.md#which-one-when) compares two guides' advice with our numbers.
 

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One works, three wait
 #
-# A pipeline overlaps several micro-batches. Suppose one image's activations, without recomputing, nearly fill rank 0's GPU. Then rank 0 must finish an image's backward before the next forward: one stage works at a time. This is **layer parallelism** (*Basic* below).
+# A pipeline overlaps several micro-batches. Suppose one image's activations nearly fill rank 0's GPU (no recomputing). Then rank 0 must finish each image's backward before the next forward: one stage works at a time. This is **layer parallelism** (*Basic* below).
 #
 # Stage 0 turns 256 × 256 pixels into eight feature maps, pooled to 64 × 64.
 
@@ -56,7 +56,7 @@ def cut(n):
 
 
 # %% [markdown] tags=["subslide"]
-# Each `→` is an image: `run_stage` (lesson 08) runs forward, then backward. `SavedBytes` counts bytes saved for backward, and their `peak`.
+# For each `→`, `run_stage` (lesson 08) runs an image forward, then backward. `SavedBytes` counts bytes saved for backward; `peak` is their maximum.
 # **Predict:** rank 0 holds about 2, 8 or 32 times as much as rank 1?
 
 
@@ -91,7 +91,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # %% [markdown] tags=["slide"]
 # ## 2 · From the other end
 #
-# **GEMS** puts a second **replica** on the same ranks in the opposite direction:
+# **GEMS** runs a second **replica** on the same ranks in the opposite direction:
 #
 # ```
 #                  rank 0      rank 1      rank 2      rank 3
@@ -124,7 +124,7 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each stage's two copies see different images. Our loss sums over all images, so the copies' gradients must be added. For comparison, each rank runs the full model.
+# Each stage's two copies see different images. Our loss sums over all images, so we add the copies' gradients. For comparison, each rank runs the full model.
 
 
 # %%
@@ -161,19 +161,19 @@ print("after:", np.allclose(first, flat(whole[comm.rank])), np.allclose(second, 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes, up to rounding (no dropout or batch norm). To train, copy the sums into `.grad`. If replicas averaged their losses, `→→→←` would weigh `←` as much as all three `→`.
+# Yes, up to rounding (no dropout or batch norm). To train, copy the sums into `.grad`. If each replica averaged its losses, `→→→←` would weigh `←` as much as three `→`.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# `replay` takes image after image: each stage's pass starts when its input and rank are ready. A forward takes one *slot*, a backward two; messages, sums of gradients and updates none.
+# `replay` takes image after image: each pass starts once its input is ready and its rank free. A forward takes one *slot*, a backward two; messages, sums of gradients and updates none.
 
 
 # %%
 def replay(order, forward=(1, 1, 1, 1), ratio=2, message=0):
-    """Passes (rank, start, end). `forward` per stage; backward: `ratio` times that; `message` per hop."""
+    """Passes (rank, start, end). `forward` per stage; backward: `ratio` times that; `message` per send."""
     passes, free = [], [0] * 4  # when each rank is free
     for arrow in order:
         way = [*zip([0, 1, 2, 3] if arrow == "→" else [3, 2, 1, 0], forward)]  # (rank, time)
@@ -202,11 +202,11 @@ draw_directions({"Basic": basic, "MASTER": master, "yours": own})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Alone, an image takes 12 slots. Each change of direction saves three slots: three forwards overlap the previous image's backwards. With many images per update, the speed-up approaches 12 / 9 = 1.33.
+# One image alone takes 12 slots. Each change of direction saves three slots: three forwards overlap the previous image's backwards. With many images per update, the speed-up approaches 12 / 9 = 1.33.
 #
 # </details>
 #
-# On four GPUs, GEMS's authors report 7.25 hours for Basic, 4.21 for MASTER (speed-up 1.72). **Contest:** reach 1.72 by changing one entry of `assumed`. Reset it; repeat with the other two.
+# On four GPUs, GEMS's authors report 7.25 hours for Basic, 4.21 for MASTER (speed-up 1.72). **Contest:** reach 1.72 by changing one entry of `assumed` (which?), then only the other two.
 
 # %%
 assumed = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
@@ -235,7 +235,7 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 #      So a second micro-batch may fit.
 # ```
 #
-# The command trains Hy-Fi (no batch norm) with and without one sum: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). Per stage, it prints the largest weight change and largest error against one process.
+# The command trains Hy-Fi (no batch norm) with and without one sum: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It prints each stage's largest weight change and largest error against one process.
 #
 # A colleague's stages were off by 0.004, 0.0003 and 0.00003. **Vote:** which sum was missing? Try each.
 
