@@ -273,7 +273,8 @@ SIXTEEN_GPUS = Question(
             reply="20 = a + 80/8, so a is 10 ms, and on 16 GPUs a step takes 10 + 80/16 = 15 ms. Twice the "
             "GPUs saved only a quarter of the time, and the efficiency falls from 50 to 33 %. In practice, "
             "overlap hides part of a. But 16 GPUs are often two nodes, and between nodes a is larger. "
-            "Half the images may keep a GPU less busy. In DDP, each GPU also runs the full optimizer step.",
+            "Half the images may keep a GPU less busy. In DDP (lesson 07), each GPU also runs the full "
+            "optimizer step.",
             right=True,
         ),
     ),

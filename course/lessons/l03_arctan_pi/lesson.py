@@ -23,7 +23,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · Would a second rank help?
 #
-# Your job takes too long. Our example is **quadrature**: computing an area. The area under 4/(1 + x²) from 0 to 1 is 4 arctan(1) = π.
+# Your job takes too long. It computes an area (**quadrature**). The area under 4/(1 + x²) from 0 to 1 is 4 arctan(1) = π.
 # The **midpoint rule** replaces this area by N rectangular strips of width h, each as high as the curve above its middle.
 
 # %%
@@ -58,7 +58,7 @@ def pi(team, strips):
 predict("10 strips: how many times as fast are two ranks?", None)
 
 # %% [markdown]
-# Ranks 0 and 1 each time five jobs alone, then as a `pair`. (The notebook's `comm` records calls, which takes time; `MPI.Intracomm(comm)` doesn't.)
+# Ranks 0 and 1 each measure five jobs alone, then as a `pair`. (The notebook's `comm` records calls, which takes time; `MPI.Intracomm(comm)` records nothing.)
 
 # %%
 # %%px --save 03_quadrature.py
@@ -129,14 +129,14 @@ if __name__ == "__main__" and comm.rank == 0:
         print(f"ranks: {ranks}, a = {1e6 * a:.1f} µs, b = {1e9 * b:.2f} ns per strip")
 
 # %% [markdown] tags=["subslide"]
-# The second rank *saves* half of one rank's *b*·N. It *adds* overhead: *a*₂ − *a*₁.
+# The second rank *saves* half of *b*·N. It *adds* overhead: *a*₂ − *a*₁.
 # **Predict:**
 
 # %%
 predict("Up to how many strips is one rank faster?", None)
 
 # %% [markdown] tags=["subslide"]
-# We compute the break-even point, then time jobs at 3/8, 5/8, … of it:
+# We compute the break-even point, then time jobs around it in steps of a quarter:
 
 # %%
 (a_one, b), (a_two, _) = fit(one, 1), fit(two, 2)
@@ -163,7 +163,7 @@ draw_times({"one rank": one_near, "two ranks": two_near}, lines)
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# On a slow network, two ranks' sum takes 100 µs longer. **Predict** the break-even point from *b*:
+# On a slow network, two ranks' `allreduce` takes 100 µs longer. **Predict** the break-even point from *b*:
 
 # %%
 predict("And with 100 µs more per sum?", None)
@@ -191,7 +191,7 @@ outcome("And with 100 µs more per sum?", found, because=f"From the lines: {brea
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# *a*₂ grew by 100 µs, so the break-even point by 200 µs / *b* (measured in steps of 25 µs / *b*). Faster cores (same *a*) raise it, too.
+# *a*₂ grew by at least 100 µs, so the break-even point by twice that / *b* (measured in steps of 25 µs / *b*). Faster cores (same *a*) raise it, too.
 #
 # </details>
 
@@ -218,7 +218,7 @@ outcome("100 strips on two ranks: how many times as long as 50 on one?", cluster
 #
 # </details>
 #
-# Suppose the strips take one rank 1,000 s, and the overhead is log₂ p seconds. **Predict:**
+# Suppose *b*·N is 1,000 s, and the overhead *a* is log₂ p seconds. **Predict:**
 
 # %%
 predict("How many times as fast as one rank are 1,024 ranks?", None)
@@ -236,7 +236,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# On 1,024 ranks, computing takes 0.98 s, overhead 10 s. Above 700, more ranks take *longer*.
+# On 1,024 ranks, computing takes 0.98 s, overhead 10 s. Above about 700, more ranks take *longer*.
 #
 # </details>
 
@@ -245,7 +245,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 #
 # | | what changes |
 # |---|---|
-# | *a* | Grows with p, and between nodes: adding *one number* takes about log₂ p steps (trees, recursive doubling: lesson 04). For large gradients, bytes count, too. Computing during communication hides part of *a*, less for small N/p (overlap: lesson 06) |
+# | *a* | Larger between nodes. Grows with p: adding *one number* takes about log₂ p steps (trees, recursive doubling: lesson 04). For large gradients, bytes count, too. Computing during communication hides part of *a*, less for small N/p (overlap: lesson 06) |
 # | *b* | Rises if a node's ranks wait for memory, or a GPU has too few images. The slowest rank's *b* counts |
 # | training | With one rank and the full model per GPU, N is the batch (images per step). Weak scaling enlarges it, which changes training (lesson 05) |
 
@@ -291,7 +291,7 @@ print(*(f"ranks: {p:4} {t:7.2f} s, efficiency {times[1] / t / p:.0%}" for p, t i
 # %% [markdown]
 # What if the other ranks are not running? Then one program, the parent, can start workers with `Spawn`. (On a cluster, reserve their cores first; under Slurm's `srun` (lesson 14), Open MPI's `Spawn` usually fails.) Parent and
 # workers communicate through an **intercommunicator**: a communicator that connects two groups of ranks, here the parent and the workers. Each group numbers its
-# own ranks from 0; `size` is its size.
+# own ranks from 0; `size` counts only these.
 #
 # So there are two ranks 0, and `Bcast` (lesson 04) and `Reduce` must know which of them is the root. The root is the parent, which passes `root=MPI.ROOT`. The
 # workers pass `root=0`, which means rank 0 of the *other* group. `Disconnect` waits until all communication is complete, and then separates

@@ -80,7 +80,7 @@ def _check_centred(answer: SimpleNamespace, comm: Any, length: int) -> None:
     got = answer.centred(comm, mine.copy(), scale)
     lookalikes: dict[str, Any] = {}
     if comm.size > 1:
-        rooted = "used the sum, but after Reduce, only the root has it."
+        rooted = "used zeros, not the sum: after Reduce, only the root has it."
         lookalikes |= {
             rooted: mine * scales[0],
             f"{rooted} And the scale is its own, not rank 0's.": mine * scales[comm.rank],
@@ -210,7 +210,7 @@ def counts(n):
 COUNTS = Exercise(
     id="04.4",
     title="Count",
-    task="How many messages, and how many arrays (fractions allowed), does one rank send? Write formulas "
+    task="How many messages does one rank send? How many arrays in all (fractions allowed)? Write formulas "
     "for n = 2, 4, 8 … ranks.",
     objectives=(1, 2, 3),
     targets=("traffic-grows-with-n", "traffic-is-shared-out", "fewest-bytes-wins"),

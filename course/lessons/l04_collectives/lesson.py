@@ -24,7 +24,7 @@
 # %% [markdown] tags=["slide"]
 # ## 1 · One sum, two ways
 #
-# An **all-reduce** gives each rank the sum of all ranks' arrays (in training: gradients). It is a **collective**: all ranks of a communicator must call
+# An **all-reduce** gives each rank the sum of all ranks' arrays. It is a **collective**: all ranks of a communicator must call
 # collectives in the same order.
 #
 # Every rank all-reduces its gradient, 1.0. First, rank 0 alone calls `allreduce(100.0)` to log the summed loss.
@@ -43,7 +43,7 @@ print("sum of gradients:", comm.allreduce(1.0))
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. Rank 0's second call hangs; in training, it enters their next sum.
+# (a). MPI matches collectives by order, so rank 0's 100 enters the others' sum. Rank 0's second call hangs; in training, it pairs with their next.
 #
 # </details>
 
@@ -102,7 +102,7 @@ film(
 # <details><summary>Open after the run</summary>
 #
 # Rank 1: 4044, the last chunk's sum over ranks 3, 0, 1. Three exchanges complete one chunk per rank; three more
-# copy each to all.
+# copy these everywhere.
 #
 # </details>
 
@@ -156,12 +156,12 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (c). In the model, latency decides at 1 kB (ring 60 ms, doubling 20), bandwidth at 4 MB (1,260 and 1,620). At 400 kB, both take 180 ms. Measurements add overhead.
+# (c). In the model, latency decides at 1 kB (ring 60 ms, doubling 20), bandwidth at 4 MB (1,260 and 1,620). At 400 kB, both take 180 ms. Measurements include overhead.
 #
 # </details>
 
 # %% [markdown] tags=["subslide"]
-# At the **crossover** size `b`, both take equally long. Compute `b` from `counts(8)`, α, β. Eight ranks time b/2, b, 2b (`0.01 0.04`: s, Gbit/s):
+# At the **crossover** size `b`, both take equally long. Compute `b` from `counts(8)`, α, β. Time b/2, b, 2b on eight ranks (α `0.01` s, `0.04` Gbit/s):
 
 # %% tags=["nbval-ignore-output"]
 b = 1_000_000  # replace: your crossover in bytes
@@ -201,20 +201,20 @@ if __name__ == "__main__" and comm.rank == 0:
 #
 # | | what changes |
 # |---|---|
-# | a fast network card per rank | MPI's 2 µs and 25 GB/s keep the crossovers (α/β: still 50 kB); doubling's extra additions (on CPUs) or shared cards lower them severalfold |
+# | a fast network card per rank | with MPI's 2 µs and 25 GB/s, α/β stays 50 kB: same crossovers; doubling's extra additions (on CPUs) or shared cards lower them severalfold |
 # | NCCL | chooses rings, trees (lesson 14) or others, not doubling; assumes up to 14 µs per message between nodes |
 # | data-parallel training | partly overlaps all-reduces with computing (lesson 06) |
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Ring: a rank sends 2(n−1) chunks, under two arrays. Doubling: log₂ n arrays.
+# - Ring: a rank sends 2(n−1) chunks, less than two arrays. Doubling: log₂ n arrays.
 # - On 4, 8, 16 … ranks, doubling beats the ring below the crossover, which grows with n (in the model).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Change section 3's `alpha, bandwidth`.
+# 64 GPUs, one per node, sum 25 MB; α is 14 µs, bandwidth 25 GB/s. Ring or doubling? And on 2,048? Check: change section 3's `alpha, bandwidth`.
 #
 # <details><summary>What to listen for</summary>In the model, the ring wins on 64, doubling on 2,048. (Lesson 14's halving beats both.)
 #
@@ -303,7 +303,7 @@ if comm.rank == 0:
 # | | all 512 ranks, ordered by node | 64 leaders |
 # |---|---|---|
 # | arrays between the nodes, about | 64 · 2 = 128 | 64 · 2 = 128 |
-# | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, and 3 + 3 of whole arrays in each node (`Reduce`, `Bcast`: trees, below) |
+# | steps, one after the other | 2 · 511 = 1,022 | 2 · 63 = 126, plus 3 + 3 with whole arrays inside each node (trees, below) |
 #
 # In both rings, 64 ranks send to the next node, and each sends almost two arrays. So leaders save steps but hardly any bytes: they help small arrays.
 #
@@ -341,12 +341,12 @@ for nbytes in (1_024, 65_536, 4_194_304) if comm.rank < 2 else ():
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In our runs, the faster of ours took 0.5 to 2.2 times the library's time. At 1 KiB, the ring loses time to a second message and cutting the array. At 4 MiB, doubling adds and allocates (`incoming`) twice as much as the ring. The model ignores all this. Your order may differ.
+# In our runs, the faster of ours took 0.5 to 2.2 times the library's time. At 1 KiB, the ring loses time to a second message and cutting the array. At 4 MiB, doubling adds and allocates (`incoming`) twice as much as the ring. The model ignores all but the second message. Your order may differ.
 # In the course's folder, `python -m benchmarks.allreduce` compares faster versions of ours with MPI and Gloo.
 #
 # </details>
 #
-# A PyTorch script need not call MPI. It calls `torch.distributed`, which passes each call to a **communication library** (also called communication runtime):
+# A PyTorch script calls `torch.distributed`, which passes each call to a **communication library** (also called communication runtime):
 #
 # ```
 # application      your training script
@@ -411,7 +411,7 @@ for way, numbers in zip(ways, zip(*cluster["left"])):
 #
 # **Remember:** after `reduce`, read the tensor only on `dst`. Backends may leave different values on the other ranks.
 #
-# In PyTorch 2.13, Gloo and our backend offer `reduce_scatter` and `all_to_all`. Only Gloo has `dist.monitored_barrier`, which names late ranks
+# In PyTorch 2.13, NCCL, Gloo and our backend offer `reduce_scatter` and `all_to_all`. Only Gloo has `dist.monitored_barrier`, which names late ranks
 # ([table of calls](../packages/torch_mpi4py/README.md#which-operation-works-on-which-backend)).
 
 # %% tags=["exercise: 04.q5"]

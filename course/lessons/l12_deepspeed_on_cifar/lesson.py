@@ -86,7 +86,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)
 
 # %% [markdown] tags=["subslide"]
-# Our images are drawn shapes of CIFAR-10's size. The network has 33 million parameters:
+# Our images are drawn shapes of CIFAR-10's size, pixels 0 to 15. The network has 33 million parameters:
 
 # %%
 # %%px --save 12_train.py
@@ -150,7 +150,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Only by rounding: both jobs average the same 48 images.
+# Only by rounding: both jobs average gradients of the same 48 images.
 #
 # </details>
 
@@ -235,7 +235,7 @@ print("(a)", trains(600, stage=3), "(b)", trains(420, ranks=4, stage=2))
 #                                 default
 # reduce_bucket_size              500 million (ours: 2 million)  gradients per buffer
 # stage3_prefetch_bucket_size     50 million                     weights gathered ahead
-# stage3_max_reuse_distance       1,000 million                  a layer's weights stay gathered until
+# stage3_max_reuse_distance       1 billion                      a layer's weights stay gathered until
 #                                                                backward if fewer others are used meanwhile
 # ```
 
@@ -245,12 +245,12 @@ trains(600, stage=3, reduce_bucket_size=1_000_000)  # change the key
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `stage3_prefetch_bucket_size=0`. DeepSpeed gathers nearly all our weights ahead. The recorded peak:
+# `stage3_prefetch_bucket_size=0`. The default gathers nearly all our weights ahead. The recorded peak:
 #
 # ```
 # kept 10  +  full weights 4  +  a buffer to gather them 3.4  +  other buffers 2.7  =  20.1 bytes per parameter
 #
-# large models can afford the default: twice 0.1 GB in 16 bits
+# large models can afford the default: 0.2 GB in 16 bits
 # ```
 #
 # At 0, each layer waits for its weights.
@@ -266,7 +266,7 @@ trains(600, stage=3, reduce_bucket_size=1_000_000)  # change the key
 # stage                    0    1    2    3
 # numbers per parameter    2    2    2    3      (times (N − 1)/N)
 #
-# on a ring, an all-reduce sends 2, a reduce-scatter or an all-gather 1
+# on a ring, an all-reduce sends 2, a reduce-scatter or all-gather 1
 # ```
 #
 # Each stage trains a smaller network over an imitated 50 MB/s link. Each rank has room for 3 of its 12 images: four micro-batches. ZeRO's other keys have their defaults.
@@ -305,7 +305,7 @@ outcome("How many numbers per parameter does stage 2 send?", cluster[0]["rows"][
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Nine. In stages 2 and 3, a rank keeps only its gradient shard, so it sends gradients per micro-batch, not per update:
+# Nine. In stages 2 and 3, a rank keeps only its gradient shard, so it sends gradients after each micro-batch:
 #
 # ```
 #            gradients   weights
@@ -317,11 +317,11 @@ outcome("How many numbers per parameter does stage 2 send?", cluster[0]["rows"][
 #
 # </details>
 #
-# **Contest:** find two runs that send 2: stage 1 as in the paper, and stage 3, where more images fit:
+# **Contest:** find two runs that send 2: stage 1 as in the paper, and stage 3 with more room:
 #
 # ```
 # stage 1    reduce_bucket_size=2_000_000                gradients per buffer (default: 500 million)
-#            use_multi_rank_bucket_allreduce=False       a message per owner of gradients (default: per buffer)
+#            use_multi_rank_bucket_allreduce=False       a message per owning rank (default: per buffer)
 # stage 3    room                                        6 or 12 images (now 3)
 # ```
 
@@ -357,7 +357,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 # stage 2         16                                        3                    9
 # stage 3          1.8                                      3                   12 = 4 · 1 + 4 · 2
 #
-# 4 · 2             stage 3 gathers most layers twice: backward comes over a billion weights later
+# 4 · 2             stage 3 gathers most layers twice: their backward comes over a billion weights later
 # also in memory    activations; a bucket, 1 GB; in stage 3, up to 2 GB of gathered weights
 # counted           DeepSpeed's defaults on a ring, one rank per GPU, without latency
 # overlap           only stage 3, by default (stages 1, 2: set overlap_comm, 1 GB more)
@@ -370,7 +370,7 @@ show(cluster[0]["rows"], x="stage", y="time of the third update")
 #
 # - Global batch = micro-batch × accumulation steps × data-parallel ranks.
 # - With Adam and equal micro-batches (text: equally many tokens in the loss), every stage trains like one process, up to rounding. Exceptions: batch norm, dropout.
-# - Take stage 0 or 1 if the micro-batches that fit keep a GPU busy. Stages 2 and 3 allow larger ones, but send gradients for each: time them.
+# - Take stage 0 or 1 if the micro-batches that fit keep a GPU busy. Stages 2 and 3 allow larger ones, but communicate for each one: time both.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -399,19 +399,19 @@ _ = third_step(2, use_multi_rank_bucket_allreduce=False)
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 4 · 1 + 1 = 5. `reduce` sums each shard on its owner: on a ring, each other rank sends this shard once. Smaller buckets alone change nothing: by default, DeepSpeed all-reduces even a bucket with one owner.
+# 4 · 1 + 1 = 5. `reduce` sums each shard on its owner: on a ring, every other rank sends this shard once. Smaller buckets alone change nothing: by default, DeepSpeed all-reduces even a bucket with one owner.
 # The default sends fewer messages, one per bucket instead of one per owner. On many ranks, it can be faster.
 #
 # </details>
 #
-# Stage 3 allows larger micro-batches than stage 1. Which of the two sends less?
+# Stage 3 allows larger micro-batches than stage 1. Which one sends less?
 
 # %% tags=["exercise: 12.q4"]
 
 # %% [markdown]
-# Time depends on more than the numbers sent. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight, 33 % longer (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent.
+# Time depends on more than the numbers sent. We timed a small Transformer over Gloo on two CPU ranks. With one sequence per rank, stage 3 took 70 % longer than stage 1 (1.04 against 0.61 s per step); with eight sequences, 33 % longer (2.8 against 2.1 s). With larger micro-batches, ranks compute more per byte sent.
 #
-# In stage 3 on many nodes of eight GPUs, try `"zero_hpz_partition_size": 8`: each node keeps all weights (7 billion in 16 bits: 1.8 GB more per GPU), and backward gathers inside the node.
+# In stage 3 on many nodes of eight GPUs, try `"zero_hpz_partition_size": 8`: each node keeps all weights (7 billion in 16 bits: 1.8 GB more per GPU), and backward gathers them inside the node.
 #
 # **Remember:** the stage decides what a rank keeps. Other keys and the number of micro-batches also decide what it sends.
 #
@@ -446,7 +446,7 @@ if rank == 0:
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# DeepSpeed puts `zero_to_fp32.py` beside the folder `first`. It joins all shards into full 32-bit weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`.
+# DeepSpeed puts a script, `zero_to_fp32.py`, beside `first`. It joins all shards into full 32-bit weights. To resume, all ranks call `engine.load_checkpoint(folder[0], tag="first")`.
 #
 # For a different number of ranks, make a **universal checkpoint**, with
 # one folder per parameter. In `folder[0]`, run `python -m deepspeed.checkpoint.ds_to_universal --input_folder first --output_folder universal --inject_missing_state`. Then set `"checkpoint": {"load_universal": true}` and load `tag="universal"`. (Load only trusted checkpoints: loading can run any code.)

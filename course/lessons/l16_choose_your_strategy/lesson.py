@@ -20,7 +20,7 @@
 #   - ask: >-
 #       A Transformer block has two halves, each cut like lesson 09's MLP. How many all-reduces does it need per micro-batch?
 #     answer: >-
-#       Four: each half needs one in forward and one in backward. Each sums one vector per token.
+#       Four: each half needs one in forward, one in backward. Each all-reduce sums one vector per token.
 # ---
 
 # %% [markdown] tags=["slide"]
@@ -44,7 +44,7 @@ plans["pipeline"] = {"pipeline": 8}  # four of the 32 blocks
 plans["tensor"] = {"tensor": 8}  # an eighth of every block
 
 # %% [markdown]
-# A GPU holds model states and, for backward, activations: about [16 vectors](https://arxiv.org/abs/2205.05198) per block and token (`width` 2-byte numbers each). Tensor ranks divide 12; each keeps the other four.
+# A GPU holds model states and, for backward, activations: about [16 vectors](https://arxiv.org/abs/2205.05198) per block and token (`width` 2-byte numbers each). Tensor ranks divide 12; each keeps four in full.
 
 
 # %%
@@ -82,7 +82,7 @@ if rank == 0:
 #
 # </details>
 #
-# **Contest:** make the pipeline fit. With how many micro-batches?
+# **Contest:** make the pipeline fit. How many micro-batches (divisors of 64)?
 
 # %%
 # %%px
@@ -92,7 +92,7 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# 16 (48.2 GB), 32 or 64: 1F1B holds eight smaller micro-batches.
+# 16 (48.2 GB), 32 or 64 divide 64 evenly; 1F1B holds eight smaller micro-batches.
 #
 # </details>
 
@@ -136,20 +136,20 @@ if rank == 0:
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token*. (An all-reduce sends 4 bytes during backward's 4 flop.) Messages can hide if 6 / `link` < 6 · tokens / `rate`:
+# (a). Per micro-batch, ZeRO-3 sends 6 bytes per parameter, and computes 6 flop per parameter *and token*. (An all-reduce: 4 bytes, backward's 4 flop, the same ratio.) Messages can hide if 6 / `link` < 6 · tokens / `rate`:
 #
 # **In a dense 16-bit model (no experts), a ring's data messages can hide if a data rank's micro-batch has more tokens than `rate` / `link`.**
 #
-# On NVLink, that is 928 tokens; we have 2,048. (Long rings and 32-bit gradients need more.)
+# On NVLink, that is 928 tokens; we have 2,048. (32-bit gradients need more.)
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Three customers
 #
-# Each customer orders 10,000 steps on one node. `chat` is our job. A `cards` GPU has 28.8 GB and about half the rate, and sends 10 GB/s. `genome` is `chat` with four long sequences per step.
+# Each customer orders 10,000 steps on one node. `chat` is our job. A `cards` GPU has 28.8 GB and about half the rate, and sends 10 GB/s. `genome` is `chat` with four 16,384-token sequences per step.
 #
-# Each mark is half a second per step: █ computing, · idle, T tensor messages, D exposed data messages (`hidden` counts the rest). Out of memory: 100 hours.
+# Each mark is half a second per step: █ computing, · idle, T tensor messages, D exposed data messages (`hidden`: the rest). Out of memory costs 100 hours.
 
 # %%
 # %%px
@@ -213,9 +213,9 @@ outcome("Hours that cards pays with tensor parallelism?", cluster[0]["bill"]["ca
 #
 # | | what changes |
 # |---|---|
-# | 64 GPUs | A ring enters each node once; at 200 GB/s per node, data messages can hide above 1,090 tokens. With tensor 8, eight rings share the link: 8,720. |
+# | 64 GPUs | A ring enters each node once; at 200 GB/s per node, data messages can hide above 1,090 tokens. Eight rings (tensor 8) share the link: above 8,720. |
 # | 512 GPUs | 64 sequences feed only 64 data ranks. Raise the batch if the loss allows, or use [tensor groups](https://huggingface.co/spaces/nanotron/ultrascale-playbook) of eight (exposing most data messages). |
-# | 2,048 GPUs | Long rings have high latency. If every GPU gets a sequence, use HSDP: ZeRO-3 inside nodes that hold the states, one all-reduce of shards between nodes per step: 1,090 tokens. |
+# | 2,048 GPUs | Long rings have high latency. If every GPU gets a sequence, use HSDP: ZeRO-3 inside a node (if states fit), one all-reduce of shards between nodes per step: above 1,090 tokens. |
 
 
 # %% [markdown] tags=["slide"]
@@ -255,7 +255,7 @@ explore("code/16_plan.py", cluster["job"][0] | cluster["node"][0])
 # (c), by our formulas: pipeline 4 × tensor 2.
 #
 # - Eight tensor ranks do not fit: each keeps four of the 16 vectors in full. (With *sequence parallelism*, lesson 09, they fit, and win. For longer sequences, *context parallelism* also divides the tokens of attention.)
-# - A pipeline of eight fits. But one sequence is one micro-batch, so each stage idles 7/8 of the time, and 3/4 in the mixture. (For more sequences, the table lists pipelines with ZeRO-3; DeepSpeed refuses these.)
+# - A pipeline of eight fits. But one sequence is one micro-batch, so its stages idle 7/8 of the time, the mixture's 3/4. (For more sequences, the table lists pipelines with ZeRO-3; DeepSpeed refuses these.)
 #
 # Pipeline 2 × tensor 4 is faster but needs 0.03 GB too much: measure it.
 #
@@ -322,7 +322,7 @@ outcome("How many times as long as data parallelism does the pipeline take here?
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# In the run shown, four ranks share two cores. Data ranks compute simultaneously, each on half a core. The pipeline's one busy rank has a full core, and computes twice as fast: 4 becomes 2. Data ranks also all-reduce, update all parameters and compute smaller matrix products: the factor can fall below 1.
+# In the run shown, four ranks share two cores. Data ranks compute simultaneously, each on half a core. The pipeline's one busy rank has a full core, and computes twice as fast: 4 becomes 2. Data ranks also all-reduce, update all parameters and compute smaller matrix products: the factor falls further, even below 1.
 #
 # Here, ranks are not devices: a laptop's step times cannot choose a cluster's plan. Two things carry over: the bytes sent, if the collectives use the same algorithms, and the losses, up to rounding (without batch norm and dropout).
 #
@@ -371,7 +371,7 @@ show(cluster["rows"][0], x="plan", y="throughput")
 #
 # </details>
 #
-# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory in the second training step: Adam's state exists only after the first. The program leaves out recomputing, logits and ZeRO-3's gathered blocks, and spreads embeddings evenly. (It says 93 GB for pipeline 2; with recomputing, DLRover needed 40.)
+# **Remember: believe the program's order when plans are far apart, and measure when they are close.** Measure memory in the second training step: Adam's state exists only after the first. The program leaves out recomputing, logits and ZeRO-3's gathered blocks, and spreads embeddings over stages. (It says 93 GB for pipeline 2; with recomputing, DLRover needed 40.)
 #
 # A **planner** (`course/lessons/l16_choose_your_strategy/planner`) computes layer by layer, with rates that `course machine` measures. On two cores, its choice was within 10 % of the fastest plan in 22 of 24 cases. [A table](../docs/ways-to-split.md#which-one-when) compares two guides' advice with our numbers.
 

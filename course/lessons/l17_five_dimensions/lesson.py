@@ -84,7 +84,7 @@ show(cluster["basic"], x="rank", y="most activations held")
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# 9.5 times. Stage 0 saves the image (0.5 MiB), ReLU's eight full-size maps (4) and pooling's indices (0.25). Stage 1 saves input and output (0.25 each).
+# 9.5 times. Stage 0 saves the float64 image (0.5 MiB), ReLU's eight full-size maps (4) and maxima's positions (0.25). Stage 1 saves input and output (0.25 each).
 #
 # </details>
 
@@ -124,7 +124,7 @@ show(cluster["basic"] + cluster["master"], x="rank", y="most activations held", 
 # %% [markdown] tags=["slide"]
 # ## 3 · Two replicas, one gradient
 #
-# Each stage's two copies see different images. Our loss sums over all images, so we add the copies' gradients. For comparison, each rank runs the full model.
+# Each stage's two copies see different images. Our loss sums over images, so we add the copies' gradients. For comparison, each rank runs the full model.
 
 
 # %%
@@ -161,14 +161,14 @@ print("after:", np.allclose(first, flat(whole[comm.rank])), np.allclose(second, 
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# Yes, up to rounding (no dropout or batch norm). To train, copy the sums into `.grad`. If each replica averaged its losses, `→→→←` would weigh `←` as much as three `→`.
+# Yes, up to rounding (no dropout or batch norm). To train, copy sums into `.grad`. In `→→→←`, averaging per replica would weigh one `←` as much as three `→` together.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## 4 · How much faster?
 #
-# `replay` takes image after image: each pass starts once its input is ready and its rank free. A forward takes one *slot*, a backward two; messages, sums of gradients and updates none.
+# `replay` takes images in order: each pass starts once its input is ready and its rank free. A forward takes one *slot*, a backward two. Messages, sums of gradients and updates take none.
 
 
 # %%
@@ -202,11 +202,11 @@ draw_directions({"Basic": basic, "MASTER": master, "yours": own})
 # %% [markdown]
 # <details><summary>Open after the run</summary>
 #
-# One image alone takes 12 slots. Each change of direction saves three slots: three forwards overlap the previous image's backwards. With many images per update, the speed-up approaches 12 / 9 = 1.33.
+# One image takes 12 slots. Each change of direction saves three slots: three forwards overlap the previous image's backwards. With many images per update, the speed-up approaches 12 / 9 = 1.33.
 #
 # </details>
 #
-# On four GPUs, GEMS's authors report 7.25 hours for Basic, 4.21 for MASTER (speed-up 1.72). **Contest:** reach 1.72 by changing one entry of `assumed` (which?), then only the other two.
+# On four GPUs, GEMS's authors report 7.25 hours for Basic, 4.21 for MASTER (speed-up 1.72). **Contest:** reach 1.72 by changing one entry of `assumed` (which?). Restore it; use the others.
 
 # %%
 assumed = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
@@ -217,7 +217,7 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `forward` alone stays below 1.5: backwards (2/3 of Basic's time) never overlap each other. `ratio` alone reaches at most 1.6 (at 1). `message` 4.2 gives 1.72; so does `forward` `(3.1, 1, 1, 1)` with `ratio` 1.
+# `forward` alone stays below 1.5: backwards (2/3 of Basic's time) never overlap each other. `ratio` alone: at most 1.6 (at 1). `message` 4.2 gives 1.72 (MASTER waits for half the messages); so does `forward` `(3.1, 1, 1, 1)` with `ratio` 1.
 #
 # </details>
 
@@ -231,8 +231,8 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 # replica 0   [tile 0      tile 1]  →  stage 1  →  stage 2      the same,
 # replica 1    stage 2  ←  stage 1  ← [tile 1      tile 0]      with other images
 #
-# [ ]  two ranks share stage 0: each keeps about half its activations.
-#      So a second micro-batch may fit.
+# [ ]  two ranks share stage 0: each keeps about half the activations,
+#      so a second micro-batch may fit.
 # ```
 #
 # The command trains Hy-Fi (no batch norm) with and without one sum: `sum_over_tiles`, `sum_replicas` (directions) or `sum_gradients` (data parallelism). It prints each stage's largest weight change and largest error against one process.
@@ -245,14 +245,14 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 # %% [markdown]
 # <details><summary>Open after your runs</summary>
 #
-# `sum_over_tiles`: only stage 0 has tiles; it is off most and misleads the others. Without `sum_replicas` or `sum_gradients`, every copy learns from half the images. Nothing hangs or warns.
+# `sum_over_tiles`: only stage 0 has tiles, so it is off most and misleads the others. Without `sum_replicas` or `sum_gradients`, every copy learns from half the images. Nothing hangs or warns.
 #
 # </details>
 
 # %% [markdown] tags=["slide"]
 # ## On a cluster
 #
-# - If two images fit, GPipe on four equal stages takes 7.5 slots per image (free messages). MASTER takes at least 9 and doubles model states. With more stages, both idle more.
+# - If two images fit, GPipe takes 15 slots for both (four equal stages, free messages): 7.5 per image. MASTER takes at least 9.
 # - Convolutions exchange tiles' edges (halos): keep tiles inside one machine if possible.
 
 # %% [markdown] tags=["slide"]
@@ -268,7 +268,7 @@ draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("�
 # An image's activations need 60 GB, model states 12 GB. Which has the highest throughput on one machine's eight 40 GB GPUs: (a) GEMS with eight stages, (b) eight tiles,
 # (c) two tiles × four stages?
 #
-# <details><summary>What to listen for</summary>(b), unless halos, gradient sums or late layers' small maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most. (c) needs many micro-batches; with equal stages, 1F1B's four fit.</details>
+# <details><summary>What to listen for</summary>(b), unless halos, gradient sums or late layers' small maps cost much. Each GPU holds about 7.5 + 12 GB; all compute at once. (a) idles most, if it fits. (c) needs many micro-batches; with equal stages, 1F1B's four images fit.</details>
 
 # %% [markdown]
 # ## References
