@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from course.tools.unused import unused
 
 LIBRARY = """
-from course_lib.other import helper
+from lib.other import helper
 
 SIZE, SPARE = 3, 4
 
@@ -26,20 +28,24 @@ def in_a_string(): return 3
 def only_named(): return 4
 """
 USER = """
-from course_lib.main import Kept, used
-# %% tags=["source: course_lib.other:tagged"]
+from lib.main import Kept, used
+# %% tags=["source: lib.other:tagged"]
 # The library's `only_named` does it.
-CODE = "from course_lib.other import in_a_string"
+CODE = "from lib.other import in_a_string"
 Kept().asked()
 """
 
 
-def test_names_that_only_use_each_other_are_listed(tmp_path: Path) -> None:
+@pytest.fixture
+def packages(tmp_path: Path) -> dict[str, Path]:
     (tmp_path / "main.py").write_text(LIBRARY)
     (tmp_path / "other.py").write_text(OTHER)
-    assert sorted(name for _, _, name in unused([tmp_path], [USER])) == [
-        "Kept.never",
-        "SPARE",
-        "circle",
-        "idle",
-    ]
+    return {"lib": tmp_path}
+
+
+def names(packages: dict[str, Path], *texts: str) -> list[str]:
+    return sorted(name for _, _, name in unused(packages, texts))
+
+
+def test_names_that_only_use_each_other_are_listed(packages: dict[str, Path]) -> None:
+    assert names(packages, USER) == ["Kept.never", "SPARE", "circle", "idle"]
