@@ -195,9 +195,9 @@ class ShardedOptimizer:
     def update(self, owners: MPI.Intracomm) -> float | None:
         """Update what this rank owns; returns the gradients' norm if `max_norm` is set, else None.
 
-        `owners`: the ranks whose `gradient_shard`s together are every gradient once.
+        `owners`: the ranks whose `gradient_shard`s together are every gradient once. Each `step` calls
+        `check_parameters` before its first message.
         """
-        self.check_parameters()
         norm, self.stepped = None, True
         for bucket in self.buckets:
             # In float32 `to` makes no copy: what is clipped then is gradient_shard itself.

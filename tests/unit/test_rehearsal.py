@@ -57,6 +57,7 @@ def test_a_learners_container_has_the_limits_of_compose() -> None:
     assert tmpfs == compose["tmpfs"]
     assert (asked.mem_limit, asked.cpu_limit) == ("4G", 2)
     assert asked.environment["COURSE_OFFLINE"] == "1"
+    assert asked.image == "mpi-course-hub"
     assert asked.volumes == {"my_course-{username}": "/course/my_course"}, "their work outlives the container"
     assert config.PAMAuthenticator.allow_all is True and "allow_all" not in config.Authenticator
 

@@ -117,6 +117,15 @@ def sum_replicas(comm, first, second):
             changed(_SUM, (_ADD_SECOND, _ADD_SECOND + "    first /= 2\n    second /= 2\n")),
             "took the mean",
         ),
+        WrongAnswer(
+            changed(
+                _SUM,
+                (_FIRST, _FIRST.replace("for_second", "for_first")),
+                (_SECOND, _SECOND.replace("for_first", "for_second")),
+                (_ADD_FIRST + _ADD_SECOND, "    first += for_second\n    second += for_first\n"),
+            ),
+            "TRUNCATE",
+        ),
         WrongAnswer(changed(_SUM, (_ADD_SECOND, "")), "changed `first` only"),
         WrongAnswer(changed(_SUM, (_ADD_FIRST, "")), "changed `second` only"),
         WrongAnswer(changed(_SUM, (_ADD_FIRST, ""), (_ADD_SECOND, "")), "left the arrays as they were"),
@@ -135,7 +144,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="17.p2",
-        question="How many times as fast as Basic is MASTER?",
+        question="MASTER's speed-up over Basic?",
         objectives=(3,),
         targets=("two-directions-twice-as-fast",),
     ),

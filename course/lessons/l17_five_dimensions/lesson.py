@@ -190,13 +190,13 @@ def replay(order, forward=(1, 1, 1, 1), ratio=2, message=0):
 # **Predict** for four images:
 
 # %%
-predict("How many times as fast as Basic is MASTER?", None)
+predict("MASTER's speed-up over Basic?", None)
 
 # %%
 from course.lessons.l17_five_dimensions.figures import draw_directions
 
 basic, master, own = (replay(order) for order in ("→→→→", "→←→←", cluster[0]["order"]))
-outcome("How many times as fast as Basic is MASTER?", basic[-1][-1] / master[-1][-1], word="replayed")
+outcome("MASTER's speed-up over Basic?", basic[-1][-1] / master[-1][-1], word="replayed")
 draw_directions({"Basic": basic, "MASTER": master, "yours": own})
 
 # %% [markdown]
@@ -211,7 +211,7 @@ draw_directions({"Basic": basic, "MASTER": master, "yours": own})
 # %%
 assumed = {"forward": (1, 1, 1, 1), "ratio": 2, "message": 0}
 slow, fast = (replay(order * 500, **assumed)[-1][-1] for order in ("→→", "→←"))
-print(f"1,000 images: MASTER is {slow / fast:.2f} times as fast as Basic")
+print(f"1,000 images: speed-up of MASTER over Basic {slow / fast:.2f}")
 draw_directions({"Basic": replay("→→→→", **assumed), "MASTER": replay("→←→←", **assumed)})
 
 # %% [markdown]
